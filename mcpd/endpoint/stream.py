@@ -1,0 +1,147 @@
+"""One SSE response: a bounded buffer between those who have something to say and the one task that writes."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from mcpd.errors import ExchangeClosedError
+from mcpd.protocol import sse
+
+if TYPE_CHECKING:
+    from mcpd.endpoint.exchange import Exchange, HeaderList
+
+logger: Final = logging.getLogger("mcpd.streams")
+
+HEADERS: Final[HeaderList] = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    # "servers SHOULD include the X-Accel-Buffering: no header" (2026-07-28, basic/transports/streamable-http).
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class EventStream:
+    """Events on their way to one client.
+
+    Memory is bounded: a producer that can wait does so (`room`); one that cannot (`push` of a change) finds the stream
+    closed when the client has fallen *max_buffer* bytes behind. It ends cleanly (`finish`) or is given up (`close`).
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_exchange",
+        "_finishing",
+        "_heartbeat",
+        "_max_buffer",
+        "_room",
+        "_size",
+        "_wake",
+        "_write_timeout",
+        "closed",
+        "done",
+    )
+
+    def __init__(self, exchange: Exchange, *, heartbeat: float, max_buffer: int, write_timeout: float) -> None:
+        """
+        Args:
+          exchange: whose response it is.
+          heartbeat: seconds of silence after which a comment is sent.
+          max_buffer: bytes that may wait for the client to read.
+          write_timeout: seconds that one write may take before the client counts as gone.
+        """  # noqa: D205, D212 - the class says it
+        self._exchange = exchange
+        self._heartbeat = heartbeat
+        self._max_buffer = max_buffer
+        self._write_timeout = write_timeout
+        self._buffer: deque[bytes] = deque()
+        self._size = 0
+        self._finishing = False
+        self._wake = trio.Event()
+        self._room: trio.Event | None = None
+        self.closed = False
+        """Nothing more will reach the client."""
+        self.done = trio.Event()
+        """The response is complete, or given up."""
+
+    def push(self, data: bytes) -> bool:
+        """Put encoded events into the buffer; False when nobody will read them."""
+        if self.closed or self._finishing:
+            return False
+        if self._size + len(data) > self._max_buffer and self._size:
+            logger.warning("A client does not read its stream: closed with %d bytes waiting", self._size)
+            self.close()
+            return False
+        self._buffer.append(data)
+        self._size += len(data)
+        self._wake.set()
+        return True
+
+    async def room(self, size: int) -> None:
+        """Wait until *size* more bytes fit, or the stream is closed."""
+        await trio.lowlevel.checkpoint()
+        while not self.closed and self._size and self._size + size > self._max_buffer:
+            if self._room is None:
+                self._room = trio.Event()
+            await self._room.wait()
+
+    def finish(self) -> None:
+        """End the response after what is in the buffer."""
+        self._finishing = True
+        self._wake.set()
+
+    def close(self) -> None:
+        """Give up: the client is gone, or does not read."""
+        self.closed = True
+        self._buffer.clear()
+        self._size = 0
+        self._wake.set()
+        self._let_in()
+
+    async def run(self, headers: HeaderList) -> None:
+        """Write until the stream is finished or closed. Cancelling it closes it."""
+        try:
+            await self._write_all(headers)
+        except ExchangeClosedError:
+            pass
+        except Exception:
+            # One client's stream must not take the server with it.
+            logger.exception("Writing a stream failed")
+        finally:
+            self.close()
+            self.done.set()
+
+    async def _write_all(self, headers: HeaderList) -> None:
+        exchange = self._exchange
+        await exchange.start(200, headers)
+        if not self._buffer and not self._finishing:
+            # Some proxies hold even the response's head back until its first byte.
+            self.push(sse.HEARTBEAT)
+        while not self.closed:
+            self._wake = trio.Event()
+            if self._buffer:
+                data = b"".join(self._buffer)
+                self._buffer.clear()
+                with trio.move_on_after(self._write_timeout) as patience:
+                    await exchange.write(data)
+                if patience.cancelled_caught:
+                    logger.warning("A client has read nothing for %g s: its stream is closed", self._write_timeout)
+                    return
+                self._size = max(0, self._size - len(data))
+                self._let_in()
+            elif self._finishing:
+                await exchange.finish()
+                return
+            else:
+                with trio.move_on_after(self._heartbeat) as silence:
+                    await self._wake.wait()
+                if silence.cancelled_caught:
+                    self.push(sse.HEARTBEAT)
+
+    def _let_in(self) -> None:
+        if self._room is not None:
+            self._room.set()
+            self._room = None

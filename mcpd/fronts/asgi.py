@@ -1,0 +1,173 @@
+"""The endpoint as an ASGI 3 application, for Hypercorn's Trio worker or mounted in a larger one."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import trio
+
+from mcpd.errors import BodyTooLargeError, ExchangeClosedError
+from mcpd.protocol.headers import Headers
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+
+    from mcpd.endpoint.endpoint import Endpoint
+
+Scope: TypeAlias = "MutableMapping[str, Any]"
+Message: TypeAlias = "MutableMapping[str, Any]"
+Receive: TypeAlias = "Callable[[], Awaitable[Message]]"
+Send: TypeAlias = "Callable[[Message], Awaitable[None]]"
+
+logger: Final = logging.getLogger("mcpd.http")
+
+
+class AsgiApp:
+    """An ASGI application around an endpoint.
+
+    It needs its lifespan run, for that is where the store and the server's own lifespan live. A server or an outer
+    application that runs no lifespan for it can enter `Endpoint.running` itself.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Args: *endpoint*: to serve."""
+        self.endpoint = endpoint
+        self._running = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection of the ASGI server: a lifespan or an HTTP request."""
+        kind = scope["type"]
+        if kind == "lifespan":
+            await self._lifespan(receive, send)
+        elif kind == "http":
+            await self._http(scope, receive, send)
+        elif kind == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        started = False
+        try:
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(self.endpoint.running())
+                started = True
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+        except Exception as exc:
+            logger.exception("The server could not %s", "go on" if started else "start")
+            await send({"type": f"lifespan.{'shutdown' if started else 'startup'}.failed", "message": str(exc)})
+            raise
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = AsgiExchange(scope, receive, send)
+        async with trio.open_nursery() as nursery:
+            exchange.watch_in(nursery)
+            await self.endpoint(exchange)
+            nursery.cancel_scope.cancel()
+        exchange.release()
+
+
+class AsgiExchange:
+    """`mcpd.endpoint.exchange.Exchange` over one ASGI HTTP scope."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.method: str = scope["method"]
+        path: str = scope["path"]
+        root: str = scope.get("root_path", "")
+        # Servers differ in whether `path` still begins with what the application is mounted under.
+        self.path = (path[len(root) :] or "/") if root and path.startswith(root) else path
+        self.headers = Headers((name.lower(), value) for name, value in scope["headers"])
+        peer = scope.get("client")
+        self.client: str | None = peer[0] if peer else None
+        self._receive = receive
+        self._send = send
+        self._nursery: trio.Nursery | None = None
+        self._callback: Callable[[], object] | None = None
+        self._closed = False
+        self._complete = False
+
+    def watch_in(self, nursery: trio.Nursery) -> None:
+        """Where the task may live that watches for the client's end."""
+        self._nursery = nursery
+
+    def release(self) -> None:
+        """The exchange is over: let go of everybody who was waiting for its end."""
+        self._callback = None
+        self._nursery = None
+
+    async def body(self, limit: int) -> bytes:
+        """The request's body, then start to watch for the client's end."""
+        declared = self.headers.get(b"content-length")
+        if declared is not None and declared.isascii() and declared.isdigit() and int(declared) > limit:
+            raise BodyTooLargeError(limit)
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self._lost()
+                raise ExchangeClosedError
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size > limit:
+                raise BodyTooLargeError(limit)
+            pieces.append(piece)
+            if not message.get("more_body", False):
+                break
+        return b"".join(pieces) if len(pieces) != 1 else pieces[0]
+
+    async def respond(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes = b"") -> None:
+        """Send the whole response."""
+        if self._closed or self._complete:
+            await trio.lowlevel.checkpoint()
+            return
+        self._complete = True
+        self._callback = None
+        fields = [*headers, (b"content-length", b"%d" % len(body))] if status != 204 else list(headers)
+        await self._send({"type": "http.response.start", "status": status, "headers": fields})
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Start a response."""
+        await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
+
+    async def write(self, data: bytes) -> None:
+        """Send a piece of it."""
+        if self._closed:
+            raise ExchangeClosedError
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def finish(self) -> None:
+        """End it."""
+        self._complete = True
+        self._callback = None
+        if not self._closed:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def on_close(self, callback: Callable[[], object]) -> None:
+        """Call *callback* when the client is gone."""
+        if self._closed:
+            callback()
+            return
+        first = self._callback is None
+        self._callback = callback
+        if first and self._nursery is not None:
+            # ASGI tells of the client's end only to who is waiting in receive().
+            self._nursery.start_soon(self._watch)
+
+    async def _watch(self) -> None:
+        while not self._closed and not self._complete:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self._lost()
+
+    def _lost(self) -> None:
+        if not self._complete:
+            self._closed = True
+            callback, self._callback = self._callback, None
+            if callback is not None:
+                callback()

@@ -1,0 +1,148 @@
+"""What mcpd asks of a store: three small ports and the `Store` that hands them out.
+
+mcpd owns these interfaces; stores implement them and import nothing else of mcpd but the errors. A store is
+found by the name of its entry point in the group ``mcpd.stores``: ``--store redis://host/0`` loads the entry
+point ``redis`` and calls it with that URL. `mcpd.testing.store_contract` checks an implementation.
+
+Every method is a Trio checkpoint, also when there is nothing to wait for. Whatever a backend raises becomes
+`StoreError` from it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Container, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    import trio
+
+
+class RecordStore(Protocol):
+    """Bytes with a deadline, by key. A record past its deadline is gone, whoever asks."""
+
+    async def create(self, key: str, record: bytes, *, ttl: float, spare: Container[str] = ()) -> None:
+        """Keep a new record for *ttl* seconds.
+
+        Never overwrites. At the cap the least recently used record whose key is not in *spare* gives way.
+
+        Raises:
+          RecordExistsError: there is a record of this key.
+          StoreFullError: the cap is reached and every record is in *spare*; nothing was created.
+        """
+        ...
+
+    async def load(self, key: str, *, ttl: float) -> bytes | None:
+        """The record, which then lives for *ttl* seconds from now; None when it is unknown or expired."""
+        ...
+
+    async def save(self, key: str, record: bytes, *, ttl: float, expected: bytes) -> bool:
+        """Replace *expected* by *record*: compare and set.
+
+        Returns:
+          False when the record is not (or no longer) *expected*: somebody else changed, deleted or outlived it.
+          A deleted record is never revived.
+        """
+        ...
+
+    async def renew(self, keys: Collection[str], *, ttl: float) -> None:
+        """Let those of *keys* that are still there live for *ttl* seconds from now: they are in use."""
+        ...
+
+    async def delete(self, key: str) -> bool:
+        """Remove the record for good, and say whether it was there."""
+        ...
+
+    async def count(self) -> int:
+        """How many records are alive."""
+        ...
+
+
+class Event(NamedTuple):
+    """One event of a stream: its *id* orders it within the stream, *data* is b"" for a priming event."""
+
+    id: str
+    data: bytes
+
+
+class EventLog(Protocol):
+    """The events of the streams of a session, so that a stream that was cut can be resumed.
+
+    Bounded: the oldest events give way first. It is dropped with its session.
+    """
+
+    async def append(self, session: str, stream: str, data: bytes, *, last: bool = False) -> str:
+        """Add an event and return its id, unique within the session. *last* says that none will follow."""
+        ...
+
+    async def read(self, session: str, stream: str, *, after: str) -> tuple[Sequence[Event], bool] | None:
+        """The events that followed *after*, and whether the stream is finished. Reading consumes nothing.
+
+        Returns:
+          None when *after* is not an event of that stream, or has been dropped.
+        """
+        ...
+
+    async def wait(self, session: str, stream: str, *, after: str) -> None:
+        """Return when there may be something to read after *after*; it may return early."""
+        ...
+
+    async def forget(self, session: str) -> None:
+        """Drop all events of the session."""
+        ...
+
+
+class Bus(Protocol):
+    """Messages between the replicas that share a store. A hint: what must not be lost stands in a record or the log."""
+
+    async def publish(self, topic: str, message: bytes) -> None:
+        """Send *message* to all who are subscribed to *topic* now, in this process too."""
+        ...
+
+    def subscribe(self, topic: str) -> AbstractAsyncContextManager[trio.MemoryReceiveChannel[bytes]]:
+        """While open, receive what is published on *topic*."""
+        ...
+
+
+class Store(Protocol):
+    """One backend: records by kind, events, and the bus.
+
+    An entry point of the group ``mcpd.stores`` is a callable that takes the URL given as ``--store`` and
+    returns one of these. Constructing it does no I/O and starts no task.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the start-up line and the metrics call it, without credentials."""
+        ...
+
+    @property
+    def events(self) -> EventLog:
+        """The event log."""
+        ...
+
+    @property
+    def bus(self) -> Bus:
+        """The bus."""
+        ...
+
+    def records(self, kind: str, *, capacity: int | None = None) -> RecordStore:
+        """The records of one *kind* (a short name: ``session``), at most *capacity* of them."""
+        ...
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Do what the store must do in the background, until cancelled; started once it can be used.
+
+        Raises:
+          StoreError: it cannot be used, with the reason.
+        """
+        ...
+
+    async def ping(self) -> None:
+        """Return if the store can be used now.
+
+        Raises:
+          StoreError: it cannot.
+        """
+        ...

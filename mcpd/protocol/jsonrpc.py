@@ -1,0 +1,179 @@
+"""JSON-RPC 2.0 messages: bytes in, `Message` out, and back.
+
+Decoding is strict, because what a gateway reads and what we read must be the same: no duplicate keys, no NaN, no lone
+surrogates, no number that does not fit, no nesting without end (JSON-RPC 2.0; RFC 8259; 2026-07-28, basic/index).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, Literal, TypeAlias, cast
+
+import msgspec
+
+from mcpd.errors import INVALID_REQUEST, PARSE_ERROR, ProtocolError
+
+RequestId: TypeAlias = int | str
+UNSET: Final = msgspec.UNSET
+EMPTY: Final = msgspec.Raw(b"{}")
+
+
+class ErrorObject(msgspec.Struct, omit_defaults=True):
+    """The ``error`` member of a response."""
+
+    code: int
+    message: str
+    data: Any = None
+
+
+class Message(msgspec.Struct):
+    """Any one message: a request (method and id), a notification (method) or a response (id)."""
+
+    jsonrpc: Literal["2.0"]
+    method: str | msgspec.UnsetType = UNSET
+    id: RequestId | msgspec.UnsetType = UNSET
+    params: msgspec.Raw = EMPTY
+    result: msgspec.Raw | msgspec.UnsetType = UNSET
+    error: ErrorObject | msgspec.UnsetType = UNSET
+
+    @property
+    def is_request(self) -> bool:
+        """It asks for a response."""
+        return self.method is not UNSET and self.id is not UNSET
+
+    @property
+    def is_response(self) -> bool:
+        """It answers a request of ours."""
+        return self.method is UNSET
+
+
+class MessageError(ProtocolError):
+    """What was received is no message. *id* is the request's if it could be read, else None."""
+
+    def __init__(self, code: int, message: str, id: RequestId | None = None) -> None:
+        super().__init__(code, message, http_status=400)
+        self.id = id
+
+
+class _Result(msgspec.Struct):
+    jsonrpc: str
+    id: RequestId
+    result: Any
+
+
+class _Error(msgspec.Struct):
+    jsonrpc: str
+    id: RequestId | None
+    error: ErrorObject
+
+
+class _Request(msgspec.Struct, omit_defaults=True):
+    jsonrpc: str
+    method: str
+    id: RequestId | None = None
+    params: Any = None
+
+
+_decode_message: Final = msgspec.json.Decoder(Message).decode
+_decode_any: Final = msgspec.json.Decoder().decode
+_encoder: Final = msgspec.json.Encoder()
+encode: Final = _encoder.encode
+
+
+def is_object(raw: msgspec.Raw) -> bool:
+    """Whether *raw* is a JSON object; it is valid JSON already."""
+    return memoryview(raw)[:1].tobytes() == b"{"
+
+
+def decode(body: bytes) -> Message:
+    """Read one message.
+
+    Raises:
+      MessageError: -32700 for what is not JSON, -32600 for what is not one JSON-RPC message.
+    """
+    plain = _check_json(body)
+    try:
+        message = _decode_message(body)
+    except msgspec.ValidationError as exc:
+        raise _not_a_message(plain, str(exc)) from None
+    return _check_shape(message)
+
+
+def decode_batch(body: bytes) -> list[Message] | None:
+    """Read an array of messages; None when *body* is not an array. The same errors as `decode`; [] is none."""
+    if not body.lstrip(b" \t\r\n").startswith(b"["):
+        return None
+    plain = cast("list[Any]", _check_json(body))
+    if not plain:
+        raise MessageError(INVALID_REQUEST, "An empty batch is not a request")
+    messages: list[Message] = []
+    for item, raw in zip(plain, msgspec.json.decode(body, type=list[msgspec.Raw]), strict=True):
+        try:
+            messages.append(_check_shape(_decode_message(raw)))
+        except msgspec.ValidationError as exc:
+            raise _not_a_message(item, str(exc)) from None
+    return messages
+
+
+def _check_json(body: bytes) -> Any:
+    try:
+        plain = _decode_any(body)
+        # Equal bytes prove that no key stood twice: a duplicate would be missing on the way back. Most clients
+        # send compact JSON, so the slow check below is for those that write spaces or escapes.
+        if encode(plain) != body:
+            json.loads(body, object_pairs_hook=_no_duplicates)
+    except RecursionError:
+        raise MessageError(PARSE_ERROR, "The JSON is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeError, ValueError) as exc:
+        raise MessageError(PARSE_ERROR, f"The body is not valid JSON: {exc}") from None
+    return plain
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("an object has the same key twice")
+    return members
+
+
+def _check_shape(message: Message) -> Message:
+    if message.method is UNSET:
+        if message.id is UNSET or (message.result is UNSET) == (message.error is UNSET):
+            raise MessageError(
+                INVALID_REQUEST,
+                "A message has a method, or an id and one of result and error",
+                None if message.id is UNSET else message.id,
+            )
+    elif not is_object(message.params):
+        # JSON-RPC also knows positional parameters; MCP's are always an object.
+        raise MessageError(INVALID_REQUEST, "params must be an object", None if message.id is UNSET else message.id)
+    return message
+
+
+def _not_a_message(plain: Any, why: str) -> MessageError:
+    if not isinstance(plain, dict):
+        what = "a batch" if isinstance(plain, list) else "no object"
+        return MessageError(INVALID_REQUEST, f"The body must be one JSON-RPC message, not {what}")
+    found = cast("dict[str, Any]", plain).get("id")
+    readable = isinstance(found, int | str) and not isinstance(found, bool)
+    return MessageError(INVALID_REQUEST, f"Not a JSON-RPC 2.0 message: {why}", found if readable else None)
+
+
+def encode_result(id: RequestId, result: object) -> bytes:
+    """A response with a result: anything msgspec encodes, `msgspec.Raw` unchanged."""
+    return encode(_Result("2.0", id, result))
+
+
+def encode_error(id: RequestId | None, error: ProtocolError) -> bytes:
+    """A response with an error; *id* None says that the request's id could not be read."""
+    return encode(_Error("2.0", id, ErrorObject(error.code, error.message, error.data)))
+
+
+def encode_notification(method: str, params: object = None) -> bytes:
+    """A notification."""
+    return encode(_Request("2.0", method, None, params))
+
+
+def encode_request(id: RequestId, method: str, params: object = None) -> bytes:
+    """A request of ours to a client (legacy revisions)."""
+    return encode(_Request("2.0", method, id, params))

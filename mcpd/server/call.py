@@ -1,0 +1,203 @@
+"""One request on its way through the server: what is known of it, and where what it causes goes.
+
+A transport makes a `Call` for each request and gives it an `Outlet`. The server layer knows no transport: it
+reads the call and writes to the outlet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+import trio
+
+from mcpd.errors import CONNECTION_CLOSED, ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import msgspec
+
+    from mcpd.errors import ProtocolError
+    from mcpd.protocol.headers import Headers
+    from mcpd.protocol.jsonrpc import RequestId
+    from mcpd.protocol.requests import Meta
+    from mcpd.protocol.revisions import Revision
+    from mcpd.protocol.types import ClientCapabilities, Implementation, LoggingLevel
+
+T = TypeVar("T")
+
+
+class Outlet(Protocol):
+    """Where the messages go that precede a request's response, and how its client is asked something."""
+
+    async def send(self, message: bytes) -> None:
+        """Send a notification that belongs to the request, in order, before its response.
+
+        Waits while the client's buffer is full. What nobody can receive is dropped.
+        """
+        ...
+
+    async def ask(
+        self, method: str, params: dict[str, Any], read: Callable[[msgspec.Raw], T], *, key: str | None, timeout: float
+    ) -> T:
+        """Ask the client and return what *read* makes of the result.
+
+        Args:
+          method: ``elicitation/create``, ``sampling/createMessage`` or ``roots/list``.
+          params: the params to send.
+          read: turns the result into what the caller wants; raises ValueError for one that does not fit.
+          key: a name for the question, unique within the call; None numbers it.
+          timeout: seconds to wait for the answer.
+
+        Raises:
+          ClientError: the client answered with an error, with something that does not fit, or not in time.
+        """
+        ...
+
+    async def close_stream(self) -> None:
+        """Close the HTTP connection that carries the request's stream, if that can be resumed; else do nothing."""
+        ...
+
+
+class SessionState(Protocol):
+    """What a handler sees of the legacy session its call belongs to.
+
+    Values are anything msgspec encodes to JSON. They live as long as the session, in the store, so every
+    replica sees them.
+    """
+
+    @property
+    def id(self) -> str:
+        """The session ID."""
+        ...
+
+    async def get(self, key: str, default: Any = None) -> Any:
+        """The value kept under *key*, or *default*.
+
+        Raises:
+          StoreError: the store cannot be reached.
+        """
+        ...
+
+    async def set(self, key: str, value: Any) -> None:
+        """Keep *value* under *key*; None removes it.
+
+        Raises:
+          TypeError: JSON has no form for *value*.
+          ValueError: the session's state would grow past its bound.
+          StoreError: the store cannot be reached, or the session has ended.
+        """
+        ...
+
+    async def update(self, key: str, change: Callable[[Any], Any], default: Any = None) -> Any:
+        """Replace the value by ``change(value)`` as one step and return the new one.
+
+        *change* may run more than once, when others change the session at the same time. Raises as `set` does.
+        """
+        ...
+
+
+class LegacySession(SessionState, Protocol):
+    """What the protocol's own methods change of a session."""
+
+    async def initialized(self) -> None:
+        """The client has finished its side of the initialization."""
+        ...
+
+    async def set_log_level(self, level: LoggingLevel) -> None:
+        """Send no log message below *level* from now on."""
+        ...
+
+    async def subscribe(self, uri: str) -> None:
+        """Tell the session of updates of this resource.
+
+        Raises:
+          ProtocolError: it has too many subscriptions.
+        """
+        ...
+
+    async def unsubscribe(self, uri: str) -> None:
+        """No longer tell the session of updates of this resource."""
+        ...
+
+
+class _Nowhere:
+    """The outlet of a call that has none yet."""
+
+    async def send(self, message: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def ask(
+        self, method: str, params: dict[str, Any], read: Callable[[msgspec.Raw], T], *, key: str | None, timeout: float
+    ) -> T:
+        raise ClientError(CONNECTION_CLOSED, "This client cannot be asked")
+
+    async def close_stream(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+NOWHERE: Final[Outlet] = _Nowhere()
+
+
+class Call:
+    """One request: its envelope, its client, its outlet, and the cancel scope its handler runs in."""
+
+    __slots__ = (
+        "answer",
+        "capabilities",
+        "client_info",
+        "headers",
+        "id",
+        "lifespan",
+        "log_level",
+        "meta",
+        "method",
+        "outlet",
+        "params",
+        "principal",
+        "progress",
+        "revision",
+        "scope",
+        "session",
+    )
+
+    def __init__(
+        self,
+        *,
+        id: RequestId,
+        method: str,
+        params: msgspec.Raw,
+        meta: Meta,
+        revision: Revision,
+        capabilities: ClientCapabilities,
+        client_info: Implementation | None,
+        log_level: LoggingLevel | None,
+        headers: Headers | None,
+        session: LegacySession | None = None,
+        principal: Any = None,
+    ) -> None:
+        self.id = id
+        self.method = method
+        self.params = params
+        self.meta = meta
+        self.revision = revision
+        self.capabilities = capabilities
+        self.client_info = client_info
+        self.log_level = log_level
+        self.outlet: Outlet = NOWHERE
+        """Set by the transport, which needs the call to make it."""
+        self.headers = headers
+        self.session = session
+        self.principal = principal
+        self.lifespan: Any = None
+        self.progress: float | None = None
+        self.scope = trio.CancelScope()
+        self.answer: ProtocolError | None = None
+
+    def cancel(self, answer: ProtocolError | None = None) -> None:
+        """Stop the handler. Its request is answered with *answer*; with None it gets no response.
+
+        "Receivers of a cancellation notification SHOULD [...] not send a response" (basic/utilities/cancellation).
+        """
+        self.answer = answer
+        self.scope.cancel()

@@ -1,0 +1,56 @@
+"""Running a handler: async functions on Trio, plain ones in worker threads, and what their exceptions mean."""
+
+from __future__ import annotations
+
+import logging
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from mcpd.errors import INTERNAL_ERROR, ProtocolError, ToolError, only
+
+if TYPE_CHECKING:
+    from mcpd.server.context import Context
+    from mcpd.server.signature import Signature
+
+logger: Final = logging.getLogger("mcpd.handlers")
+
+
+async def invoke(signature: Signature, arguments: Any, context: Context, limiter: trio.CapacityLimiter) -> Any:
+    """Call the handler and return what it returns.
+
+    A plain function runs in a thread, of which *limiter* allows so many at once. When its call is cancelled it runs to
+    its end unobserved, and holds its place in *limiter* until then.
+    """
+    if signature.is_async:
+        value = signature.call(arguments, context)
+        # A plain wrapper around an async function may have returned something else.
+        return await value if isawaitable(value) else value
+    return await trio.to_thread.run_sync(signature.call, arguments, context, limiter=limiter, abandon_on_cancel=True)
+
+
+def meant(exc: BaseException) -> ToolError | ProtocolError | None:
+    """The one error that the handler meant its client to see, also out of the groups that its nurseries made of it."""
+    exc = only(exc)
+    return exc if isinstance(exc, ToolError | ProtocolError) else None
+
+
+def translated(what: str, exc: BaseException) -> ProtocolError:
+    """The error response that a handler's exception becomes, where there is no ``isError``.
+
+    Raise what this returns without keeping it: a name for it would tie exception, traceback and frame into a cycle, and
+    keep the call alive until the garbage collector comes by.
+    """
+    error = meant(exc)
+    if isinstance(error, ProtocolError):
+        return error
+    if error is not None:
+        return ProtocolError(INTERNAL_ERROR, str(error))
+    log_failure(what, exc)
+    return ProtocolError(INTERNAL_ERROR, f"{what} failed with an internal error")
+
+
+def log_failure(what: str, exc: BaseException) -> None:
+    """The traceback of a handler's exception goes to the log, and nowhere else."""
+    logger.error("%s failed", what, exc_info=exc)

@@ -1,0 +1,169 @@
+"""The methods of both eras: one function each, and the tables that say which era has which."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+
+from mcpd.errors import INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolError
+from mcpd.protocol import requests
+from mcpd.protocol.jsonrpc import is_object
+from mcpd.protocol.requests import decode_params
+from mcpd.protocol.revisions import MODERN
+from mcpd.protocol.types import CompleteResult, Completion
+from mcpd.server.resources import not_found
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mcpd.server.call import Call
+    from mcpd.server.context import Context
+    from mcpd.server.offer import Offer
+    from mcpd.server.resources import ResourceEntry
+
+_EMPTY: Final = msgspec.Raw(b"{}")
+Handler: TypeAlias = "Callable[[Offer, Call, Context], Awaitable[Any]]"
+"""Returns the result: a Struct of ours, a dict, or encoded already."""
+
+
+async def ping(offer: Offer, call: Call, context: Context) -> Any:
+    """Nothing, promptly (basic/utilities/ping)."""
+    return _EMPTY
+
+
+async def discover(offer: Offer, call: Call, context: Context) -> Any:
+    """What the server speaks and offers (2026-07-28, server/discover)."""
+    result: dict[str, Any] = {"supportedVersions": list(MODERN), "capabilities": offer.capabilities(call.revision)}
+    if offer.server.instructions is not None:
+        result["instructions"] = offer.server.instructions
+    return result | offer.list_extra(call.revision)
+
+
+async def list_tools(offer: Offer, call: Call, context: Context) -> Any:
+    """A page of the tools (server/tools)."""
+    return offer.tools.page(decode_params(requests.ListParams, call.params).cursor, call.revision)
+
+
+async def list_prompts(offer: Offer, call: Call, context: Context) -> Any:
+    """A page of the prompts (server/prompts)."""
+    return offer.prompts.page(decode_params(requests.ListParams, call.params).cursor, call.revision)
+
+
+async def list_resources(offer: Offer, call: Call, context: Context) -> Any:
+    """A page of the resources (server/resources)."""
+    return offer.resources.page(decode_params(requests.ListParams, call.params).cursor, call.revision)
+
+
+async def list_templates(offer: Offer, call: Call, context: Context) -> Any:
+    """A page of the resource templates (server/resources)."""
+    return offer.templates.page(decode_params(requests.ListParams, call.params).cursor, call.revision)
+
+
+async def call_tool(offer: Offer, call: Call, context: Context) -> Any:
+    """Run a tool (server/tools)."""
+    params = decode_params(requests.CallToolParams, call.params)
+    tool = offer.tool(params.name)
+    if tool is None:
+        raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name}")
+    arguments = params.arguments
+    if not is_object(arguments):
+        if bytes(arguments) != b"null":
+            raise ProtocolError(INVALID_PARAMS, "arguments must be an object")
+        arguments = requests.NO_ARGUMENTS
+    return await tool.call(call, context, arguments, offer.threads)
+
+
+async def read_resource(offer: Offer, call: Call, context: Context) -> Any:
+    """Read a resource (server/resources)."""
+    uri = decode_params(requests.ReadResourceParams, call.params).uri
+    entry: ResourceEntry | None = offer.server.resources.get(uri)
+    values: dict[str, str] | None = {}
+    if entry is None:
+        for entry in offer.server.templates:
+            values = entry.match(uri)
+            if values is not None:
+                break
+        else:
+            raise not_found(uri, call.revision)
+    result = await entry.read(call, context, uri, values or {}, offer.threads)
+    if call.revision.modern:
+        result.ttl_ms, result.cache_scope = offer.cache.ttl_ms, offer.cache.scope  # type: ignore[assignment]
+    return result
+
+
+async def get_prompt(offer: Offer, call: Call, context: Context) -> Any:
+    """Render a prompt (server/prompts)."""
+    params = decode_params(requests.GetPromptParams, call.params)
+    prompt = offer.server.prompts.get(params.name)
+    if prompt is None:
+        raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {params.name}")
+    return await prompt.get(call, context, params.arguments or {}, offer.threads)
+
+
+async def complete_argument(offer: Offer, call: Call, context: Context) -> Any:
+    """Suggest values for an argument (server/utilities/completion)."""
+    if not offer.server.completions:
+        raise ProtocolError(METHOD_NOT_FOUND, "This server has no completions")
+    params = decode_params(requests.CompleteParams, call.params)
+    ref, argument = params.ref, params.argument
+    if isinstance(ref, requests.PromptReference):
+        key, prompt = ref.name, offer.server.prompts.get(ref.name)
+        known = None if prompt is None else prompt.argument_names
+    else:
+        key, template = ref.uri, offer.server.templates.get(ref.uri) or offer.server.resources.get(ref.uri)
+        known = None if template is None else template.template.variables
+    if known is None:
+        raise ProtocolError(INVALID_PARAMS, f"There is no {key!r} to complete for")
+    if argument.name not in known:
+        raise ProtocolError(INVALID_PARAMS, f"{key!r} has no argument {argument.name!r}")
+    entry = offer.server.completions.get((key, argument.name))
+    if entry is None:
+        return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
+    given = (params.context.arguments if params.context is not None else None) or {}
+    return await entry.complete(context, argument.value, given, offer.threads)
+
+
+async def set_level(offer: Offer, call: Call, context: Context) -> Any:
+    """Set the session's log level (server/utilities/logging)."""
+    level = decode_params(requests.SetLevelParams, call.params).level
+    if call.session is not None:
+        await call.session.set_log_level(level)
+    return _EMPTY
+
+
+async def subscribe(offer: Offer, call: Call, context: Context) -> Any:
+    """Tell the session of updates (server/resources)."""
+    uri = decode_params(requests.UriParams, call.params).uri
+    if offer.server.resources.get(uri) is None and all(entry.match(uri) is None for entry in offer.server.templates):
+        raise not_found(uri, call.revision)
+    if call.session is not None:
+        await call.session.subscribe(uri)
+    return _EMPTY
+
+
+async def unsubscribe(offer: Offer, call: Call, context: Context) -> Any:
+    """No longer tell it (server/resources)."""
+    uri = decode_params(requests.UriParams, call.params).uri
+    if call.session is not None:
+        await call.session.unsubscribe(uri)
+    return _EMPTY
+
+
+_BOTH: Final[dict[str, Handler]] = {
+    "tools/list": list_tools,
+    "tools/call": call_tool,
+    "prompts/list": list_prompts,
+    "prompts/get": get_prompt,
+    "resources/list": list_resources,
+    "resources/templates/list": list_templates,
+    "resources/read": read_resource,
+    "completion/complete": complete_argument,
+}
+LEGACY_METHODS: Final[dict[str, Handler]] = _BOTH | {
+    "ping": ping,
+    "logging/setLevel": set_level,
+    "resources/subscribe": subscribe,
+    "resources/unsubscribe": unsubscribe,
+}
+MODERN_METHODS: Final[dict[str, Handler]] = _BOTH | {"server/discover": discover}

@@ -1,0 +1,162 @@
+"""Resources and resource templates: what one is, and one reading of it."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+
+from mcpd.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, ProtocolError
+from mcpd.protocol.jsonrpc import encode
+from mcpd.protocol.types import (
+    Annotations,
+    BlobResourceContents,
+    Icon,
+    ReadResourceResult,
+    Resource,
+    ResourceContents,
+    ResourceTemplate,
+    TextResourceContents,
+)
+from mcpd.server import downgrade
+from mcpd.server.context import Context
+from mcpd.server.invoke import invoke, translated
+from mcpd.server.signature import SignatureError, signature_of
+from mcpd.server.uri_template import UriTemplate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence, Sized
+
+    import trio
+
+    from mcpd.protocol.revisions import Revision
+    from mcpd.server.call import Call
+
+_EMPTY: Final[dict[str, str]] = {}
+_CONTENTS: Final = (TextResourceContents, BlobResourceContents)
+
+
+class ResourceEntry:
+    """A resource of one URI, or all resources of a template."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        uri: str,
+        *,
+        name: str | None,
+        title: str | None,
+        description: str | None,
+        mime_type: str | None,
+        icons: Sequence[Icon],
+        annotations: Annotations | None,
+        size: int | None,
+        meta: dict[str, Any] | None,
+    ) -> None:
+        """Raises SignatureError if the parameters are not the template's variables, ValueError for what is no URI."""
+        self.signature = signature_of(function, context_type=Context, name=name)
+        self.template = UriTemplate(uri)
+        self.uri = uri
+        self._mime_type = mime_type
+        variables = set(self.template.variables)
+        for parameter in self.signature.parameters:
+            if parameter.name not in variables:
+                raise SignatureError(
+                    f"{self.signature.name}: parameter {parameter.name!r} is no variable of {uri!r}; "
+                    f"write {{{parameter.name}}} into the URI or take the parameter away"
+                )
+        missing = variables - {parameter.name for parameter in self.signature.parameters}
+        if missing:
+            raise SignatureError(
+                f"{self.signature.name}: {uri!r} has {{{min(missing)}}}, but the function has no such parameter"
+            )
+        described = description or self.signature.description
+        self._declared: Resource | ResourceTemplate
+        if self.is_template:
+            self._declared = ResourceTemplate(
+                uri_template=uri,
+                name=self.signature.name,
+                title=title,
+                description=described,
+                mime_type=mime_type,
+                icons=list(icons) or None,
+                annotations=annotations,
+                meta=meta,
+            )
+        else:
+            self._declared = Resource(
+                uri=uri,
+                name=self.signature.name,
+                title=title,
+                description=described,
+                mime_type=mime_type,
+                size=size,
+                icons=list(icons) or None,
+                annotations=annotations,
+                meta=meta,
+            )
+
+    @property
+    def is_template(self) -> bool:
+        """Whether its URI has variables."""
+        return bool(self.template.variables)
+
+    def describe(self, revision: Revision) -> Resource | ResourceTemplate:
+        """What a list says of it."""
+        declared = self._declared
+        if isinstance(declared, Resource):
+            return downgrade.declaration(msgspec.structs.replace(declared), revision)
+        return downgrade.declaration(msgspec.structs.replace(declared), revision)
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        """The variables' values if *uri* is one of this entry's, else None."""
+        if not self.is_template:
+            return _EMPTY if uri == self.uri else None
+        return self.template.match(uri)
+
+    async def read(
+        self, call: Call, context: Context, uri: str, values: dict[str, str], limiter: trio.CapacityLimiter
+    ) -> ReadResourceResult:
+        """Read *uri* once.
+
+        Raises:
+          ProtocolError: there is no such resource (the function returned None, or a variable does not fit its
+            parameter), -32603 when reading failed, or what the handler raised.
+        """
+        try:
+            arguments = self.signature.from_strings(values)
+        except msgspec.ValidationError:
+            raise not_found(uri, call.revision) from None
+        try:
+            value = await invoke(self.signature, arguments, context, limiter)
+            contents = None if value is None else self._contents(value, uri)
+        except (Exception, SystemExit) as exc:  # noqa: BLE001 - whatever a handler does, its client gets one answer
+            raise translated(f"Resource {self.uri!r}", exc) from None
+        if contents is None:
+            raise not_found(uri, call.revision)
+        return ReadResourceResult(contents=contents)
+
+    def _contents(self, value: Any, uri: str) -> list[ResourceContents]:
+        if isinstance(value, ReadResourceResult):
+            return value.contents
+        if isinstance(value, list) and value:
+            parts = [part for part in cast("Iterable[object]", value) if isinstance(part, _CONTENTS)]
+            if len(parts) == len(cast("Sized", value)):
+                return parts
+        if isinstance(value, _CONTENTS):
+            return [value]
+        if isinstance(value, str):
+            return [TextResourceContents(uri=uri, mime_type=self._mime_type or "text/plain", text=value)]
+        if isinstance(value, bytes | bytearray | memoryview):
+            blob = base64.b64encode(cast("bytes", value)).decode()
+            return [BlobResourceContents(uri=uri, mime_type=self._mime_type or "application/octet-stream", blob=blob)]
+        return [
+            TextResourceContents(uri=uri, mime_type=self._mime_type or "application/json", text=encode(value).decode())
+        ]
+
+
+def not_found(uri: str, revision: Revision) -> ProtocolError:
+    """No such resource: -32602 since 2026-07-28, -32002 before, never an empty ``contents`` (server/resources)."""
+    code = INVALID_PARAMS if revision.modern else RESOURCE_NOT_FOUND
+    return ProtocolError(code, "Resource not found", {"uri": uri})

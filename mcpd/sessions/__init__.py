@@ -1,0 +1,1 @@
+"""What outlives an exchange: sessions and subscriptions, on top of the ports."""

@@ -1,0 +1,286 @@
+"""Legacy sessions: a record in the store each, and what of them is live in this process.
+
+Between exchanges a session costs its record and its place in the store's expiry order: no task, no channel, no
+buffer. While it has an exchange here it is renewed, so that it expires neither under a call nor under an open stream.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from weakref import WeakValueDictionary
+
+import msgspec
+import trio
+
+from mcpd.errors import INVALID_PARAMS, ProtocolError, StoreError
+from mcpd.protocol.jsonrpc import Message
+from mcpd.protocol.jsonrpc import encode as encode_json
+from mcpd.protocol.revisions import LEGACY, Revision
+from mcpd.sessions.live import Live
+from mcpd.sessions.record import SessionRecord, decode_record, encode_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mcpd.ports import Store
+    from mcpd.protocol.jsonrpc import RequestId
+    from mcpd.protocol.types import ClientCapabilities, Implementation, LoggingLevel
+
+_TOPIC: Final = "sessions"
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{24}")
+MAX_SUBSCRIPTIONS: Final = 1_000
+_NOT_ANYMORE: Final = "The session has ended"
+
+
+class _Signal(msgspec.Struct, array_like=True):
+    """What replicas tell each other of a session: an answer, a cancellation, or its end."""
+
+    sender: str
+    kind: Literal["answer", "cancel", "end"]
+    key: str
+    data: Any = None
+
+
+_signals: Final = msgspec.msgpack.Decoder(_Signal)
+
+
+class Sessions:
+    """All sessions of one endpoint."""
+
+    def __init__(
+        self, store: Store, *, idle: float, initialization: float, capacity: int, max_bytes: int = 65_536
+    ) -> None:
+        """
+        Args:
+          store: where their records are.
+          idle: seconds that a session lives after its last exchange.
+          initialization: seconds that it lives when ``initialize`` stays its only exchange.
+          capacity: how many there may be; the least recently used idle one gives way.
+          max_bytes: how large a session's record may become.
+        """  # noqa: D205, D212 - the class says it
+        self.records = store.records("session", capacity=capacity)
+        self.events = store.events
+        self.idle = idle
+        self._bus = store.bus
+        self._initialization = min(initialization, idle)
+        self.max_bytes = max_bytes
+        self._live: WeakValueDictionary[str, Live] = WeakValueDictionary()
+        self._replica = secrets.token_hex(8)
+
+    async def create(
+        self,
+        revision: Revision,
+        capabilities: ClientCapabilities,
+        client_info: Implementation,
+        principal: object = None,
+    ) -> str:
+        """Open a session and return its ID: 144 random bits, visible ASCII.
+
+        Raises:
+          StoreFullError: at the cap, with every session in use.
+          StoreError: the store cannot be reached.
+          ProtocolError: -32602 when the client tells more of itself than a record may hold.
+        """
+        record = encode_record(SessionRecord(revision.name, capabilities, client_info))
+        if len(record) > self.max_bytes:
+            raise ProtocolError(
+                INVALID_PARAMS,
+                f"clientInfo and capabilities take {len(record)} bytes, of at most {self.max_bytes}",
+                http_status=400,
+            )
+        session_id = secrets.token_urlsafe(18)
+        await self.records.create(_key(session_id, principal), record, ttl=self._initialization, spare=self._live)
+        return session_id
+
+    async def load(self, session_id: str, principal: object = None) -> Session | None:
+        """The session of this ID, in use from now until the returned object is dropped; None when there is none.
+
+        Unknown, expired, ended and another principal's are one answer.
+
+        Raises:
+          StoreError: the store cannot be reached.
+        """
+        if _ID.fullmatch(session_id) is None:
+            await trio.lowlevel.checkpoint()
+            return None
+        key = _key(session_id, principal)
+        # Live before it is loaded: a DELETE that comes between finds it, and nothing of the session is left behind.
+        live = self._live.get(key)
+        if live is None:
+            live = self._live[key] = Live(key)
+        data = await self.records.load(key, ttl=self.idle)
+        record = None if data is None else decode_record(data)
+        if record is None or live.ended or record.revision not in LEGACY:
+            return None
+        return Session(self, session_id, live, record)
+
+    async def end(self, session: Session) -> bool:
+        """End the session everywhere, at once; False when it had ended already."""
+        there = await self.records.delete(session.key)
+        await self.events.forget(session.key)
+        session.live.end()
+        await self._tell("end", session.key)
+        return there
+
+    async def answer(self, session: Session, message: Message) -> None:
+        """The client answers a question of ours, wherever the call that asked is running."""
+        if not session.live.questions.answer(message):
+            await self._tell("answer", session.key, msgspec.msgpack.encode(message))
+
+    async def cancel(self, session: Session, request_id: RequestId) -> None:
+        """The client cancels a call of its own, wherever that is running. An unknown one is ignored."""
+        if not session.live.cancel(request_id):
+            await self._tell("cancel", session.key, request_id)
+
+    async def renew(self, session: Session) -> None:
+        """The last exchange ended just now."""
+        await self.records.renew([session.key], ttl=self.idle)
+
+    def busy(self) -> int:
+        """How many sessions are in use in this process."""
+        return len(self._live)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Renew what is in use and hear what other replicas have to say, until cancelled."""
+        async with trio.open_nursery() as nursery, self._bus.subscribe(_TOPIC) as signals:
+            nursery.start_soon(self._renew_live)
+            task_status.started()
+            async for raw in signals:
+                self._hear(raw)
+
+    async def _renew_live(self) -> None:
+        interval = max(0.05, min(self.idle / 3, 30.0))
+        while True:
+            await trio.sleep(interval)
+            keys = list(self._live.keys())
+            try:
+                for start in range(0, len(keys), 500):
+                    await self.records.renew(keys[start : start + 500], ttl=self.idle)
+            except StoreError:
+                # The next round tries again; a session expires only if the store stays away for its whole idle time.
+                continue
+
+    async def _tell(self, kind: Literal["answer", "cancel", "end"], key: str, data: object = None) -> None:
+        await self._bus.publish(_TOPIC, msgspec.msgpack.encode(_Signal(self._replica, kind, key, data)))
+
+    def _hear(self, raw: bytes) -> None:
+        signal = _signals.decode(raw)
+        live = self._live.get(signal.key)
+        if live is None or signal.sender == self._replica:
+            return
+        if signal.kind == "answer":
+            live.questions.answer(msgspec.msgpack.decode(signal.data, type=Message))
+        elif signal.kind == "cancel":
+            live.cancel(signal.data)
+        else:
+            live.end()
+
+
+class Session:
+    """One session in use by one exchange. It implements `mcpd.server.call.LegacySession`."""
+
+    __slots__ = ("_sessions", "id", "key", "live", "record")
+
+    def __init__(self, sessions: Sessions, session_id: str, live: Live, record: SessionRecord) -> None:
+        self._sessions = sessions
+        self.id = session_id
+        self.key = live.key
+        self.live = live
+        self.record = record
+
+    @property
+    def revision(self) -> Revision:
+        """The negotiated revision."""
+        return LEGACY[self.record.revision]
+
+    async def get(self, key: str, default: Any = None) -> Any:
+        """The value kept under *key* as of now, or *default*."""
+        found = (await self._read())[1].state.get(key)
+        return default if found is None else msgspec.json.decode(found)
+
+    async def set(self, key: str, value: Any) -> None:
+        """Keep *value*; None removes it."""
+        await self.update(key, lambda _: value)
+
+    async def update(self, key: str, change: Callable[[Any], Any], default: Any = None) -> Any:
+        """Replace the value by what *change* makes of it, as one step."""
+        new: Any = None
+
+        def apply(record: SessionRecord) -> None:
+            nonlocal new
+            found = record.state.get(key)
+            new = change(default if found is None else msgspec.json.decode(found))
+            if new is None:
+                record.state.pop(key, None)
+            else:
+                record.state[key] = encode_json(new)
+
+        await self._change(apply)
+        return new
+
+    async def initialized(self) -> None:
+        """The client has finished its side of the initialization."""
+        await self._change(lambda record: setattr(record, "initialized", True))
+
+    async def set_log_level(self, level: LoggingLevel) -> None:
+        """Send no log message below *level* from now on."""
+        await self._change(lambda record: setattr(record, "log_level", level))
+
+    async def subscribe(self, uri: str) -> None:
+        """Tell the session of updates of *uri*."""
+
+        def add(record: SessionRecord) -> None:
+            if uri not in record.subscriptions:
+                if len(record.subscriptions) >= MAX_SUBSCRIPTIONS:
+                    raise ProtocolError(INVALID_PARAMS, f"A session has at most {MAX_SUBSCRIPTIONS} subscriptions")
+                record.subscriptions.append(uri)
+
+        await self._change(add)
+
+    async def unsubscribe(self, uri: str) -> None:
+        """No longer tell the session of updates of *uri*."""
+
+        def remove(record: SessionRecord) -> None:
+            if uri in record.subscriptions:
+                record.subscriptions.remove(uri)
+
+        await self._change(remove)
+
+    async def reload(self) -> SessionRecord | None:
+        """The record as it is now; None when the session has ended."""
+        data = await self._sessions.records.load(self.key, ttl=self._sessions.idle)
+        return None if data is None else decode_record(data)
+
+    async def _read(self) -> tuple[bytes, SessionRecord]:
+        data = await self._sessions.records.load(self.key, ttl=self._sessions.idle)
+        record = None if data is None else decode_record(data)
+        if data is None or record is None:
+            raise StoreError(_NOT_ANYMORE)
+        return data, record
+
+    async def _change(self, apply: Callable[[SessionRecord], object]) -> None:
+        # Compare and set: another request of the session, here or on another replica, may change it at the same time.
+        while True:
+            data, record = await self._read()
+            apply(record)
+            changed = encode_record(record)
+            if len(changed) > self._sessions.max_bytes:
+                raise ValueError(
+                    f"The session's state would take {len(changed)} bytes, of at most {self._sessions.max_bytes}"
+                )
+            if changed == data or await self._sessions.records.save(
+                self.key, changed, ttl=self._sessions.idle, expected=data
+            ):
+                self.record = record
+                return
+
+
+def _key(session_id: str, principal: object) -> str:
+    # The principal is part of the key, hashed: whoever presents another's ID asks for a record that is not there.
+    if principal is None:
+        return session_id
+    owner = hashlib.sha256(encode_json(cast("Any", principal))).hexdigest()[:32]
+    return f"{owner}.{session_id}"

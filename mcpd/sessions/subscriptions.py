@@ -1,0 +1,75 @@
+"""Change notifications: from the server, over the bus, to every open stream that wants them, once each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+import trio
+
+from mcpd.server.changes import Change
+
+if TYPE_CHECKING:
+    from mcpd.ports import Bus
+    from mcpd.server.server import Server
+
+_TOPIC: Final = "changes"
+_MAX_PENDING: Final = 10_000
+_changes: Final = msgspec.msgpack.Decoder(Change)
+
+
+class Subscriber(Protocol):
+    """An open stream."""
+
+    async def deliver(self, change: Change) -> None:
+        """Send the notification if the stream wants it; never waits for the client."""
+        ...
+
+
+class Subscriptions:
+    """The open streams of this process, and the way of a change to them and to other replicas."""
+
+    def __init__(self, server: Server, bus: Bus) -> None:
+        """Args: *server*: whose changes; *bus*: on which they travel."""
+        self._server = server
+        self._bus = bus
+        self._subscribers: dict[Subscriber, None] = {}
+        # What has changed since the last round: a set, so a thousand updates of one resource are one notification.
+        self._pending: dict[Change, None] = {}
+        self._arrived = trio.Event()
+
+    def add(self, subscriber: Subscriber) -> None:
+        """Deliver to this stream from now on."""
+        self._subscribers[subscriber] = None
+
+    def remove(self, subscriber: Subscriber) -> None:
+        """No longer deliver to this stream."""
+        self._subscribers.pop(subscriber, None)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Publish and deliver, until cancelled."""
+        async with trio.open_nursery() as nursery, self._bus.subscribe(_TOPIC) as arriving:
+            self._server.listeners.add(self._changed)
+            try:
+                nursery.start_soon(self._publish)
+                task_status.started()
+                async for raw in arriving:
+                    change = _changes.decode(raw)
+                    for subscriber in list(self._subscribers):
+                        if subscriber in self._subscribers:
+                            await subscriber.deliver(change)
+            finally:
+                self._server.listeners.discard(self._changed)
+
+    def _changed(self, change: Change) -> None:
+        if len(self._pending) < _MAX_PENDING:
+            self._pending[change] = None
+            self._arrived.set()
+
+    async def _publish(self) -> None:
+        while True:
+            await self._arrived.wait()
+            self._arrived = trio.Event()
+            pending, self._pending = self._pending, {}
+            for change in pending:
+                await self._bus.publish(_TOPIC, msgspec.msgpack.encode(change))

@@ -1,0 +1,105 @@
+"""Every bound and choice of a running server, with its default: one table for arguments, flags and environment."""
+
+# No `from __future__ import annotations`: msgspec and the command line read these annotations at run time.
+from typing import Annotated, TypedDict
+
+import msgspec
+from msgspec import Meta
+
+from mcpd.errors import SettingError
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a server. Durations are seconds, sizes are bytes.
+
+    Each is an argument of `mcpd.serve` and `mcpd.asgi_app`, a flag of ``mcpd serve`` and an environment variable
+    ``MCPD_...``.
+
+    Raises:
+      SettingError: a value that can never work, by name.
+    """
+
+    host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Meta(description="Port to listen on; 0 takes a free one.")] = 8000
+    path: Annotated[str, Meta(description="Path of the MCP endpoint.")] = "/mcp"
+    store: Annotated[str, Meta(description="Where sessions live: 'memory', or the URL of another store.")] = "memory"
+    session_idle: Annotated[float, Meta(description="How long a session lives after its last exchange.")] = 1800.0
+    initialization_timeout: Annotated[
+        float, Meta(description="How long a session lives when initialize stays its only exchange.")
+    ] = 60.0
+    max_sessions: Annotated[
+        int, Meta(description="How many sessions there may be; the least recently used idle one gives way.")
+    ] = 10_000
+    sessions: Annotated[bool, Meta(description="Whether legacy clients get a session, or are served without.")] = True
+    heartbeat: Annotated[float, Meta(description="Silence on a stream after which a comment is sent.")] = 15.0
+    stream_after: Annotated[
+        float,
+        Meta(description="How long a call may take before its response becomes a stream, if the client takes one."),
+    ] = 1.0
+    resumable: Annotated[bool, Meta(description="Whether streams of legacy sessions can be resumed.")] = True
+    retry: Annotated[float, Meta(description="How long a client should wait before it resumes a stream.")] = 1.0
+    max_body: Annotated[int, Meta(description="How long the body of a request may be.")] = 4 * 1024 * 1024
+    max_buffer: Annotated[
+        int, Meta(description="How many bytes may wait for a client that does not read its stream.")
+    ] = 1024 * 1024
+    write_timeout: Annotated[
+        float, Meta(description="How long one write may take before the client counts as gone.")
+    ] = 30.0
+    allowed_host: Annotated[
+        tuple[str, ...], Meta(description="Host names to answer for besides loopback; '*' for any.")
+    ] = ()
+    allowed_origin: Annotated[
+        tuple[str, ...],
+        Meta(description="Origins of web pages that may call, besides those of allowed hosts; '*' for any."),
+    ] = ()
+    read_only: Annotated[bool, Meta(description="Offer only tools that say they are read-only.")] = False
+    drain_timeout: Annotated[float, Meta(description="How long calls may go on after the signal to stop.")] = 20.0
+    keep_alive: Annotated[float, Meta(description="How long an idle connection is kept open.")] = 75.0
+    cache_ttl: Annotated[float, Meta(description="How long modern clients may keep lists and resources.")] = 0.0
+    cache_scope: Annotated[
+        str, Meta(description="Whether they may share them between users: 'private' or 'public'.")
+    ] = "private"
+
+    def __post_init__(self) -> None:
+        """Refuse what can never work."""
+        for name in ("session_idle", "initialization_timeout", "heartbeat", "write_timeout", "keep_alive"):
+            if not getattr(self, name) > 0:
+                raise SettingError(f"{name} must be more than 0 seconds, not {getattr(self, name)!r}")
+        for name in ("stream_after", "retry", "drain_timeout", "cache_ttl"):
+            if not getattr(self, name) >= 0:
+                raise SettingError(f"{name} must not be negative, but is {getattr(self, name)!r}")
+        for name in ("max_sessions", "max_body", "max_buffer"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} must be at least 1, not {getattr(self, name)!r}")
+        if not self.path.startswith("/") or "?" in self.path or "#" in self.path:
+            raise SettingError(f"path must start with '/' and have no query, but is {self.path!r}")
+        if not 0 <= self.port <= 65535:
+            raise SettingError(f"port must be from 0 to 65535, not {self.port!r}")
+        if self.cache_scope not in {"private", "public"}:
+            raise SettingError(f"cache_scope is 'private' or 'public', not {self.cache_scope!r}")
+
+
+class Options(TypedDict, total=False):
+    """`Settings` as keyword arguments; ``store`` is a parameter of its own, for it may be a store already."""
+
+    host: str
+    port: int
+    path: str
+    session_idle: float
+    initialization_timeout: float
+    max_sessions: int
+    sessions: bool
+    heartbeat: float
+    stream_after: float
+    resumable: bool
+    retry: float
+    max_body: int
+    max_buffer: int
+    write_timeout: float
+    allowed_host: tuple[str, ...]
+    allowed_origin: tuple[str, ...]
+    read_only: bool
+    drain_timeout: float
+    keep_alive: float
+    cache_ttl: float
+    cache_scope: str

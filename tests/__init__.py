@@ -1,0 +1,1 @@
+"""The tests of mcpd, and the servers and clients they run."""
