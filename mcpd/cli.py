@@ -155,14 +155,18 @@ def cli() -> None:
 def serve_command(app: str | None, *, stdio: bool, log_level: str, log_format: Any, **options: Any) -> None:
     """Serve APP, which is module:attribute or file.py[:attribute]; without APP a small server to try."""
     set_up_logs(log_level, log_format)
-    for name in ("allowed_host", "allowed_origin"):
+    for name in ("allowed_host", "allowed_origin", "state_keys"):
         options[name] = tuple(part.strip() for given in options[name] for part in given.split(",") if part.strip())
     settings = Settings(**options)
     server = _load(app)
     if stdio:
-        trio.run(partial(serve_stdio, server, read_only=settings.read_only))
+        trio.run(partial(serve_stdio, server, store=settings.store, **_options(settings)))
         return
     trio.run(_serve_http, server, settings)
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.structs.asdict(settings).items() if name != "store"}
 
 
 async def _serve_http(server: Server, settings: Settings) -> None:
@@ -184,9 +188,10 @@ async def _serve_http(server: Server, settings: Settings) -> None:
             nursery.start_soon(at_once)
 
         async with trio.open_nursery() as nursery:
-            options = {name: value for name, value in msgspec.structs.asdict(settings).items() if name != "store"}
             url = await nursery.start(
-                partial(_run_and_leave, nursery, server, store=settings.store, stop=stop_then_listen, **options)
+                partial(
+                    _run_and_leave, nursery, server, store=settings.store, stop=stop_then_listen, **_options(settings)
+                )
             )
             limits = f"idle {duration(settings.session_idle)}, at most {settings.max_sessions} sessions"
             click.echo(

@@ -55,6 +55,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     read_only: Annotated[bool, Meta(description="Offer only tools that say they are read-only.")] = False
     drain_timeout: Annotated[float, Meta(description="How long calls may go on after the signal to stop.")] = 20.0
     keep_alive: Annotated[float, Meta(description="How long an idle connection is kept open.")] = 75.0
+    state_keys: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Secrets that seal requestState, the newest first; replicas share them. Default: a random one."
+        ),
+    ] = ()
+    state_ttl: Annotated[float, Meta(description="How long after a question a modern call may be retried.")] = 3600.0
+    max_handles: Annotated[int, Meta(description="How many handles there may be.")] = 100_000
+    max_handle_ttl: Annotated[float, Meta(description="How long a handle may live after its last use.")] = 86_400.0
+    max_tasks: Annotated[int, Meta(description="How many tasks there may be, finished ones included.")] = 1_000
+    task_ttl: Annotated[float, Meta(description="How long a task is kept from its creation, and may take.")] = 3600.0
     cache_ttl: Annotated[float, Meta(description="How long modern clients may keep lists and resources.")] = 0.0
     cache_scope: Annotated[
         str, Meta(description="Whether they may share them between users: 'private' or 'public'.")
@@ -62,13 +73,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what can never work."""
-        for name in ("session_idle", "initialization_timeout", "heartbeat", "write_timeout", "keep_alive"):
+        for name in (
+            "session_idle",
+            "initialization_timeout",
+            "heartbeat",
+            "write_timeout",
+            "keep_alive",
+            "state_ttl",
+            "max_handle_ttl",
+            "task_ttl",
+        ):
             if not getattr(self, name) > 0:
                 raise SettingError(f"{name} must be more than 0 seconds, not {getattr(self, name)!r}")
         for name in ("stream_after", "retry", "drain_timeout", "cache_ttl"):
             if not getattr(self, name) >= 0:
                 raise SettingError(f"{name} must not be negative, but is {getattr(self, name)!r}")
-        for name in ("max_sessions", "max_body", "max_buffer"):
+        for name in ("max_sessions", "max_body", "max_buffer", "max_handles", "max_tasks"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} must be at least 1, not {getattr(self, name)!r}")
         if not self.path.startswith("/") or "?" in self.path or "#" in self.path:
@@ -101,5 +121,11 @@ class Options(TypedDict, total=False):
     read_only: bool
     drain_timeout: float
     keep_alive: float
+    state_keys: tuple[str, ...]
+    state_ttl: float
+    max_handles: int
+    max_handle_ttl: float
+    max_tasks: int
+    task_ttl: float
     cache_ttl: float
     cache_scope: str

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from mcpd.endpoint.exchange import Post
-from mcpd.endpoint.guard import Guard, Refusal
+from mcpd.endpoint.guard import Guard
 from mcpd.endpoint.legacy import Legacy
 from mcpd.endpoint.modern import Modern
 from mcpd.endpoint.reply import Reply
@@ -35,17 +35,15 @@ from mcpd.errors import (
 from mcpd.protocol import envelope, jsonrpc, requests
 from mcpd.protocol.headers import accepted, is_json
 from mcpd.sessions.sessions import Sessions
-from mcpd.sessions.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Sequence
 
+    from mcpd.core import Core
     from mcpd.endpoint.exchange import Exchange, HeaderList
-    from mcpd.ports import Store
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.server.call import Call
-    from mcpd.server.dispatch import Dispatcher
-    from mcpd.settings import Settings
+    from mcpd.sessions.live import Closable
 
 logger: Final = logging.getLogger("mcpd.http")
 _JSON: Final = (b"content-type", b"application/json")
@@ -56,23 +54,25 @@ _LOOPBACK_BINDS: Final = ("localhost", "::1", "[::1]")
 class Endpoint:
     """One MCP endpoint of one server on one store."""
 
-    def __init__(self, dispatcher: Dispatcher, store: Store, settings: Settings) -> None:
-        """Args: *dispatcher*: answers requests; *store*: holds sessions; *settings*: all bounds."""
-        self.dispatcher = dispatcher
-        self.store = store
+    def __init__(self, core: Core) -> None:
+        """Args: *core*: what is served, on which store, with which bounds."""
+        settings = core.settings
+        self.core = core
+        self.dispatcher = core.dispatcher
+        self.store = core.store
         self.settings = settings
+        self.subscriptions = core.subscriptions
         self.sessions = Sessions(
-            store,
+            core.store,
             idle=settings.session_idle,
             initialization=settings.initialization_timeout,
             capacity=settings.max_sessions,
         )
-        self.subscriptions = Subscriptions(dispatcher.server, store.bus)
         self.retry = settings.retry
         self.draining = False
         self.calls: set[Call] = set()
         """Calls in flight in this process."""
-        self.streams: set[EventStream] = set()
+        self.streams: set[Closable] = set()
         """Streams that only the client or a drain ends: GET and listen."""
         self._quiet: dict[Reply, float] = {}
         self._quiet_began = trio.Event()
@@ -90,17 +90,14 @@ class Endpoint:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:
         """Serve exchanges while this is open; a background task that fails ends it, for a server must not limp."""
-        async with self.dispatcher.offer.running(), trio.open_nursery() as nursery:
-            await nursery.start(self.store.run)
+        async with self.core.running() as nursery:
             await nursery.start(self.sessions.run)
-            await nursery.start(self.subscriptions.run)
             nursery.start_soon(self._watch_quiet)
             self._nursery = nursery
             try:
                 yield
             finally:
                 self._nursery = None
-                nursery.cancel_scope.cancel()
 
     async def drain(self) -> None:
         """Be no longer ready, end the open streams cleanly, and wait for the calls in flight.
@@ -159,8 +156,6 @@ class Endpoint:
                 await self.refuse(exchange, 405, f"The method {method} is not allowed", [_ALLOW, *cors])
         except ExchangeClosedError:
             pass
-        except Refusal as exc:
-            await self.refuse(exchange, exc.status, exc.message, cors)
         except BodyTooLargeError as exc:
             await self.refuse(exchange, 413, f"{exc}; raise --max-body (MCPD_MAX_BODY) if that is too small", cors)
         except jsonrpc.MessageError as exc:
@@ -168,7 +163,7 @@ class Endpoint:
         except ProtocolError as exc:
             await self._error(exchange, None, exc, cors)
         except StoreError as exc:
-            await self._unavailable(exchange, exc, cors)
+            await self._unavailable(exchange, None, exc, cors)
         except Exception:
             logger.exception("%s %s failed", exchange.method, exchange.path)
             await self.refuse(exchange, 500, "Internal error", cors, code=INTERNAL_ERROR)
@@ -191,13 +186,16 @@ class Endpoint:
     ) -> None:
         await exchange.respond(error.http_status or 400, [_JSON, *cors], jsonrpc.encode_error(request_id, error))
 
-    async def _unavailable(self, exchange: Exchange, exc: StoreError, cors: HeaderList) -> None:
+    async def _unavailable(
+        self, exchange: Exchange, request_id: RequestId | None, exc: StoreError, cors: HeaderList
+    ) -> None:
         if isinstance(exc, StoreFullError):
             message = "All sessions are in use; try again later"
         else:
             logger.warning("The store failed: %s", exc)
             message = "The session store cannot be reached; try again later"
-        await self.refuse(exchange, 503, message, [(b"retry-after", b"5"), *cors], code=INTERNAL_ERROR)
+        error = ProtocolError(INTERNAL_ERROR, message, http_status=503)
+        await self._error(exchange, request_id, error, [(b"retry-after", b"5"), *cors])
 
     async def _other(self, exchange: Exchange, path: str) -> None:
         if path not in {"/health", "/ready"}:
@@ -245,6 +243,8 @@ class Endpoint:
                 await self._legacy.post(post, message, meta)
         except ProtocolError as exc:
             await self._error(exchange, request_id, exc, cors)
+        except StoreError as exc:
+            await self._unavailable(exchange, request_id, exc, cors)
 
     # ----- Calls
 

@@ -10,6 +10,7 @@ import logging
 import re
 from typing import TYPE_CHECKING, Final
 
+from mcpd.errors import INVALID_REQUEST, ProtocolError
 from mcpd.protocol.headers import LOOPBACK, host_name, origin_host
 
 if TYPE_CHECKING:
@@ -37,13 +38,9 @@ _PARAMETER: Final = re.compile(r"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]{1,128}")
 _ANY: Final = "*"
 
 
-class Refusal(Exception):  # noqa: N818 - not an error of ours, an answer
-    """Why a request is refused, and with which status."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
+def refusal(status: int, message: str) -> ProtocolError:
+    """Why a request may not come in, and with which HTTP status."""
+    return ProtocolError(INVALID_REQUEST, message, http_status=status)
 
 
 class Guard:
@@ -68,22 +65,22 @@ class Guard:
         """The CORS fields that every response to this request has.
 
         Raises:
-          Refusal: the request may not come in.
+          ProtocolError: the request may not come in.
         """
         if headers.repeated(b"host"):
-            raise Refusal(400, "The Host header stands more than once")
+            raise refusal(400, "The Host header stands more than once")
         host = headers.get(b"host")
         if host is None:
-            raise Refusal(400, "The Host header is missing")
+            raise refusal(400, "The Host header is missing")
         if self._check_host and not self._known(host):
             logger.warning("Refused Host %r: allow it with --allowed-host (MCPD_ALLOWED_HOST)", host[:200])
-            raise Refusal(421, "This server does not answer for that host")
+            raise refusal(421, "This server does not answer for that host")
         origin = headers.get(b"origin")
         if origin is None:
             return []
         if headers.repeated(b"origin") or not self._trusted(origin):
             logger.warning("Refused Origin %r: allow it with --allowed-origin (MCPD_ALLOWED_ORIGIN)", origin[:200])
-            raise Refusal(403, "This origin is not allowed")
+            raise refusal(403, "This origin is not allowed")
         return [
             (b"access-control-allow-origin", origin.encode("latin-1")),
             (b"access-control-expose-headers", b"Mcp-Session-Id, WWW-Authenticate, Retry-After"),

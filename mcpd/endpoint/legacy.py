@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
-from mcpd.endpoint.guard import Refusal
+from mcpd.endpoint.guard import refusal
 from mcpd.endpoint.reply import Reply
 from mcpd.endpoint.stream import HEADERS, EventStream
 from mcpd.errors import INVALID_REQUEST, ProtocolError, StoreError
 from mcpd.protocol import jsonrpc, requests
 from mcpd.protocol import sse as sse_encoding
 from mcpd.protocol.headers import accepted
+from mcpd.protocol.jsonrpc import Message, MessageError
 from mcpd.protocol.revisions import LEGACY, MODERN, negotiate
 from mcpd.protocol.types import ClientCapabilities
 from mcpd.server.call import Call
@@ -24,11 +25,9 @@ if TYPE_CHECKING:
     from mcpd.endpoint.endpoint import Endpoint
     from mcpd.endpoint.exchange import Exchange, HeaderList, Post
     from mcpd.ports import EventLog
-    from mcpd.protocol.jsonrpc import Message
     from mcpd.protocol.requests import Meta
     from mcpd.protocol.revisions import Revision
     from mcpd.server.changes import Change
-    from mcpd.server.dispatch import Answer
     from mcpd.sessions.sessions import Session
 
 logger: Final = logging.getLogger("mcpd.http")
@@ -51,7 +50,7 @@ class Legacy:
         """Answer a POST of one message.
 
         Raises:
-          ProtocolError, Refusal: it is refused; nothing was run and nothing created.
+          ProtocolError: it is refused; nothing was run and nothing created.
         """
         if message.method == "initialize" and message.is_request:
             # A client that lost its session may still send the old ID along: it is ignored.
@@ -77,23 +76,24 @@ class Legacy:
         finally:
             await self._release(session, began)
 
-    async def post_batch(self, post: Post, batch: Sequence[Message]) -> None:
+    async def post_batch(self, post: Post, batch: Sequence[Message | MessageError]) -> None:
         """Answer a POST of a JSON-RPC batch, which only 2025-03-26 has.
 
         Raises:
-          ProtocolError, Refusal: it is refused; nothing was run.
+          ProtocolError: it is refused; nothing was run.
         """
         session = await self._session(post.exchange)
         if session is None or not session.revision.batches:
             raise ProtocolError(
                 INVALID_REQUEST, "Batches are of 2025-03-26 only: send one message in each POST", http_status=400
             )
-        if any(message.method == "initialize" for message in batch):
+        if any(isinstance(message, Message) and message.method == "initialize" for message in batch):
             raise ProtocolError(INVALID_REQUEST, "initialize must not be part of a batch", http_status=400)
         began = trio.current_time()
         endpoint = self._endpoint
         reply = self._reply(post, session)
-        answers: list[Answer] = []
+        answers: list[bytes] = []
+        calls: list[Call] = []
 
         async def run(call: Call) -> None:
             session.live.enter(call)
@@ -103,19 +103,26 @@ class Legacy:
             finally:
                 session.live.leave(call)
             if answer is not None:
-                answers.append(answer)
+                answers.append(answer.body)
 
         try:
-            async with trio.open_nursery() as nursery:
-                for message in batch:
-                    if message.is_request:
+            for message in batch:
+                if isinstance(message, MessageError):
+                    answers.append(jsonrpc.encode_error(message.id, message))
+                elif not message.is_request:
+                    await self._hear(session, message)
+                else:
+                    try:
                         meta = requests.read_meta(message.params)
-                        call = self._new_call(post.exchange, message, meta, session)
-                        call.outlet = reply
-                        nursery.start_soon(run, call)
+                    except ProtocolError as exc:
+                        answers.append(jsonrpc.encode_error(cast("Any", message.id), exc))
                     else:
-                        await self._hear(session, message)
-            await reply.answer_all([answer.body for answer in answers])
+                        calls.append(self._new_call(post.exchange, message, meta, session))
+            async with trio.open_nursery() as nursery:
+                for call in calls:
+                    call.outlet = reply
+                    nursery.start_soon(run, call)
+            await reply.answer_all(answers)
         finally:
             await self._release(session, began)
 
@@ -143,17 +150,17 @@ class Legacy:
         headers = exchange.headers
         version = headers.get(b"mcp-protocol-version")
         if version is not None and version not in LEGACY and version not in MODERN:
-            raise Refusal(400, f"Unsupported MCP-Protocol-Version {version[:100]!r}; supported are {', '.join(LEGACY)}")
+            raise refusal(400, f"Unsupported MCP-Protocol-Version {version[:100]!r}; supported are {', '.join(LEGACY)}")
         session_id = headers.get(b"mcp-session-id")
         if session_id is None:
             if not self._endpoint.settings.sessions:
                 return None
-            raise Refusal(400, "Mcp-Session-Id is missing: initialize first and send the ID you get with each request")
+            raise refusal(400, "Mcp-Session-Id is missing: initialize first and send the ID you get with each request")
         if headers.repeated(b"mcp-session-id"):
-            raise Refusal(400, "Mcp-Session-Id stands more than once")
+            raise refusal(400, "Mcp-Session-Id stands more than once")
         session = await self._endpoint.sessions.load(session_id)
         if session is None:
-            raise Refusal(404, "Session not found: it has ended or expired; initialize again")
+            raise refusal(404, "Session not found: it has ended or expired; initialize again")
         return session
 
     async def _release(self, session: Session | None, began: float) -> None:
@@ -224,7 +231,7 @@ class Legacy:
         """End the session."""
         session = await self._session(exchange)
         if session is None or not await self._endpoint.sessions.end(session):
-            raise Refusal(404, "Session not found: it has ended or expired")
+            raise refusal(404, "Session not found: it has ended or expired")
         await exchange.respond(204, cors)
 
     # ----- GET
@@ -240,7 +247,7 @@ class Legacy:
         session = await self._session(exchange)
         assert session is not None  # noqa: S101 - the ID is there
         if not takes_sse:
-            raise Refusal(406, "Accept must allow text/event-stream")
+            raise refusal(406, "Accept must allow text/event-stream")
         began = trio.current_time()
         try:
             last = headers.get(b"last-event-id")
@@ -265,7 +272,7 @@ class Legacy:
         if after is not None and log is not None:
             missed = await log.read(session.key, LISTENER, after=after)
             if missed is None:
-                raise Refusal(400, "That event is not known (any more): open the stream without Last-Event-ID")
+                raise refusal(400, "That event is not known (any more): open the stream without Last-Event-ID")
             for event in missed[0]:
                 if event.data:
                     stream.push(sse_encoding.message(event.data, f"{LISTENER}.{event.id}"))
@@ -275,7 +282,7 @@ class Legacy:
                 stream.push(sse_encoding.priming(f"{LISTENER}.{number}", retry=endpoint.retry))
         live = session.live
         if live.ended:
-            raise Refusal(404, "Session not found: it has ended or expired; initialize again")
+            raise refusal(404, "Session not found: it has ended or expired; initialize again")
         # The newest stream takes over: a proxy may keep the old one open long after the client has left it.
         if live.listener is not None:
             live.listener.finish()
@@ -294,7 +301,7 @@ class Legacy:
         """The rest of a POST's stream, as far as it has come and as it goes on, here or on another replica."""
         stream_id, after = event
         if await log.read(session.key, stream_id, after=after) is None:
-            raise Refusal(400, "That event is not known (any more): its stream cannot be resumed")
+            raise refusal(400, "That event is not known (any more): its stream cannot be resumed")
         stream = self._endpoint.new_stream(exchange)
 
         async def follow() -> None:

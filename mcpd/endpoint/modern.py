@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mcpd.endpoint.listen import listen
 from mcpd.endpoint.reply import Reply
-from mcpd.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, ProtocolError
+from mcpd.errors import INVALID_REQUEST, METHOD_NOT_FOUND, ProtocolError
+from mcpd.listening import METHOD as LISTEN
 from mcpd.protocol import envelope, requests
-from mcpd.protocol.jsonrpc import is_object
 from mcpd.server.call import Call
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Modern:
         read = envelope.read_envelope(meta, header=headers.get(b"mcp-protocol-version"), over_http=True)
         envelope.check_headers(headers, message.method, message.params)
         dispatcher = self._endpoint.dispatcher
-        if not dispatcher.knows(message.method, read.revision):
+        if message.method != LISTEN and not dispatcher.knows(message.method, read.revision):
             raise ProtocolError(METHOD_NOT_FOUND, f"Unknown method {message.method!r}", http_status=404)
         if message.method == "tools/call":
             self._check_call(exchange, message.params)
@@ -63,6 +64,9 @@ class Modern:
             log_level=read.log_level,
             headers=headers,
         )
+        if message.method == LISTEN:
+            await listen(self._endpoint, post, call)
+            return
         call.outlet = reply = Reply(post, self._endpoint, cancel=call.cancel)
         await self._endpoint.run_call(call, reply)
 
@@ -71,5 +75,3 @@ class Modern:
         tool = self._endpoint.dispatcher.offer.tool(decoded.name)
         if tool is not None and tool.headers:
             envelope.check_parameters(exchange.headers, tool.headers, decoded.arguments)
-        if not isinstance(decoded.input_responses, msgspec.UnsetType) and not is_object(decoded.input_responses):
-            raise ProtocolError(INVALID_PARAMS, "inputResponses must be an object", http_status=400)

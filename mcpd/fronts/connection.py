@@ -14,25 +14,28 @@ import msgspec
 import trio
 
 from mcpd.errors import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, ClientError, ProtocolError
+from mcpd.listening import METHOD as LISTEN
+from mcpd.listening import Listening
 from mcpd.protocol import envelope, jsonrpc, requests
 from mcpd.protocol.revisions import LATEST_LEGACY, negotiate
 from mcpd.protocol.types import ClientCapabilities
 from mcpd.server.call import Call
 from mcpd.sessions.live import Live
 from mcpd.sessions.record import SessionRecord
-from mcpd.sessions.sessions import MAX_SUBSCRIPTIONS
+from mcpd.sessions.sessions import MAX_SUBSCRIPTIONS, MAX_TASKS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
+    from mcpd.core import Core
     from mcpd.protocol.jsonrpc import Message, RequestId
     from mcpd.protocol.requests import Meta
     from mcpd.protocol.types import LoggingLevel
     from mcpd.server.changes import Change
-    from mcpd.server.dispatch import Dispatcher
 
 T = TypeVar("T")
 logger: Final = logging.getLogger("mcpd.connection")
+MAX_LISTENING: Final = 100
 _NO_CAPABILITIES: Final = ClientCapabilities()
 
 
@@ -89,6 +92,16 @@ class LocalSession:
         if uri in self.record.subscriptions:
             self.record.subscriptions.remove(uri)
 
+    async def add_task(self, task_id: str) -> None:
+        """The task is one of the session's."""
+        await trio.lowlevel.checkpoint()
+        self.record.tasks = [*self.record.tasks, task_id][-MAX_TASKS:]
+
+    async def task_ids(self) -> list[str]:
+        """The session's tasks, the oldest first; some may be gone."""
+        await trio.lowlevel.checkpoint()
+        return self.record.tasks
+
 
 class _Outlet:
     """A call's way to its client: the connection, which all calls share."""
@@ -126,38 +139,36 @@ class _Outlet:
 class Connection:
     """The server's end of one connection."""
 
-    def __init__(
-        self, dispatcher: Dispatcher, send: Callable[[bytes], Awaitable[None]], *, max_calls: int = 100
-    ) -> None:
+    def __init__(self, core: Core, send: Callable[[bytes], Awaitable[None]], *, max_calls: int = 100) -> None:
         """
         Args:
-          dispatcher: answers the requests.
+          core: what is served.
           send: writes one message, whole, whichever task calls it.
           max_calls: how many requests may be in flight; further ones are read only when one is answered.
         """  # noqa: D205, D212 - the class says it
-        self._dispatcher = dispatcher
+        self._core = core
+        self._dispatcher = core.dispatcher
         self.send = send
         self._slots = trio.Semaphore(max_calls)
         self.live = Live("connection")
         self.session: LocalSession | None = None
         self._revision = LATEST_LEGACY
         self._nursery: trio.Nursery | None = None
-        self._pending: dict[Change, None] = {}
-        self._changed = trio.Event()
         self._idle: trio.Event | None = None
+        self._listening: dict[RequestId, Listening] = {}
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:
         """Take messages while this is open; what is in flight at its end is cancelled."""
-        listeners = self._dispatcher.server.listeners
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            nursery.start_soon(self._tell_changes)
-            listeners.add(self._note)
+            self._core.subscriptions.add(self)
             try:
                 yield
             finally:
-                listeners.discard(self._note)
+                self._core.subscriptions.remove(self)
+                for listening in self._listening.values():
+                    self._core.subscriptions.remove(listening)
                 self._nursery = None
                 nursery.cancel_scope.cancel()
 
@@ -178,8 +189,13 @@ class Connection:
                 raise jsonrpc.MessageError(
                     INVALID_REQUEST, "Batches are of 2025-03-26 only: send one message at a time"
                 )
+            if any(isinstance(message, jsonrpc.Message) and message.method == "initialize" for message in batch):
+                raise jsonrpc.MessageError(INVALID_REQUEST, "initialize must not be part of a batch")
             for message in batch:
-                await self._take(message)
+                if isinstance(message, jsonrpc.MessageError):
+                    await self.send(jsonrpc.encode_error(message.id, message))
+                else:
+                    await self._take(message)
         except jsonrpc.MessageError as exc:
             await self.send(jsonrpc.encode_error(exc.id, exc))
 
@@ -202,7 +218,9 @@ class Connection:
             except ProtocolError:
                 return
             if params.request_id is not None:
+                logger.debug("Request cancelled: %s", params.reason)
                 self.live.cancel(params.request_id)
+                await self._stop_listening(params.request_id)
         elif message.method == "notifications/initialized" and self.session is not None:
             await self.session.initialized()
 
@@ -246,6 +264,9 @@ class Connection:
             headers=None,
             session=None if read.revision.modern else self.session,
         )
+        if read.revision.modern and call.method == LISTEN:
+            await self._listen(call)
+            return
         await self._slots.acquire()
         if self._nursery is None:
             self._slots.release()
@@ -268,19 +289,35 @@ class Connection:
             if self._idle is not None and not self.live.calls:
                 self._idle.set()
 
-    def _note(self, change: Change) -> None:
-        if len(self._pending) < MAX_SUBSCRIPTIONS:
-            self._pending[change] = None
-            self._changed.set()
+    async def _listen(self, call: Call) -> None:
+        listening = Listening(self._core, call, self.send)
+        await self._stop_listening(call.id)
+        if len(self._listening) >= MAX_LISTENING:
+            raise ProtocolError(INVALID_REQUEST, f"A connection has at most {MAX_LISTENING} subscriptions")
+        await self.send(listening.acknowledgement)
+        if listening.empty:
+            # It can never carry anything, so it must not be held open.
+            await self.send(listening.result)
+        else:
+            self._listening[call.id] = listening
+            self._core.subscriptions.add(listening)
 
-    async def _tell_changes(self) -> None:
-        while True:
-            await self._changed.wait()
-            self._changed = trio.Event()
-            pending, self._pending = self._pending, {}
-            session = self.session
-            if session is None or not session.record.initialized:
-                continue
-            for change in pending:
-                if change.kind != "resource" or change.uri in session.record.subscriptions:
-                    await self.send(change.notification())
+    async def _stop_listening(self, request_id: RequestId) -> None:
+        listening = self._listening.pop(request_id, None)
+        if listening is not None:
+            self._core.subscriptions.remove(listening)
+        await trio.lowlevel.checkpoint()
+
+    async def stop_listening(self) -> None:
+        """End all subscriptions cleanly: the server is stopping."""
+        for request_id, listening in list(self._listening.items()):
+            await self._stop_listening(request_id)
+            await self.send(listening.result)
+
+    async def deliver(self, change: Change) -> None:
+        """Tell a legacy client of a change; `mcpd.sessions.subscriptions.Subscriber`."""
+        session = self.session
+        if session is None or not session.record.initialized or change.kind == "task":
+            return
+        if change.kind != "resource" or change.uri in session.record.subscriptions:
+            await self.send(change.notification())

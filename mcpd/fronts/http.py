@@ -15,11 +15,10 @@ import trio
 from hypercorn.config import Config
 from hypercorn.trio import serve as hypercorn_serve  # pyright: ignore[reportUnknownVariableType]
 
+from mcpd.core import Core
 from mcpd.endpoint.endpoint import Endpoint
 from mcpd.errors import SettingError
 from mcpd.fronts.asgi import AsgiApp
-from mcpd.server.dispatch import Dispatcher
-from mcpd.server.offer import CacheHint
 from mcpd.settings import Options, Settings
 from mcpd.stores import open_store
 
@@ -37,11 +36,10 @@ def new_endpoint(server: Server, store: Store | str, settings: Settings) -> Endp
     """The parts of a served server, put together.
 
     Raises:
-      SettingError: there is no such store.
+      SettingError: there is no such store, or a setting that can never work.
     """
     opened = open_store(store) if isinstance(store, str) else store
-    cache = CacheHint(round(settings.cache_ttl * 1000), settings.cache_scope)
-    return Endpoint(Dispatcher(server, read_only=settings.read_only, cache=cache), opened, settings)
+    return Endpoint(Core(server, opened, settings))
 
 
 def asgi_app(server: Server, *, store: Store | str = "memory", **options: Unpack[Options]) -> AsgiApp:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, Unpack
 
 import trio
 
+from mcpd.core import Core
 from mcpd.errors import PARSE_ERROR, ProtocolError
 from mcpd.fronts.connection import Connection
 from mcpd.protocol.jsonrpc import encode_error
-from mcpd.server.dispatch import Dispatcher
+from mcpd.settings import Options, Settings
+from mcpd.stores import open_store
 
 if TYPE_CHECKING:
+    from mcpd.ports import Store
     from mcpd.server.server import Server
 
 logger: Final = logging.getLogger("mcpd.stdio")
 MAX_LINE: Final = 4 * 1024 * 1024
 DRAIN: Final = 5.0
+"""Seconds that calls in flight may go on when the input has ended."""
 
 
 class ByteReceiver(Protocol):
@@ -43,9 +47,9 @@ async def serve_stdio(
     *,
     receiver: ByteReceiver | None = None,
     sender: ByteSender | None = None,
-    read_only: bool = False,
+    store: Store | str = "memory",
     max_line: int = MAX_LINE,
-    drain_timeout: float = DRAIN,
+    **options: Unpack[Options],
 ) -> None:
     """Serve *server* on standard input and output until the input ends.
 
@@ -55,9 +59,9 @@ async def serve_stdio(
       server: what to serve.
       receiver: where messages come from, instead of standard input.
       sender: where they go, instead of standard output.
-      read_only: offer only tools that say they are.
+      store: a store for tasks and handles, or its URL.
       max_line: how long a message may be, in bytes; a longer one is answered with an error and skipped.
-      drain_timeout: seconds that calls in flight may go on when the input has ended.
+      options: see `Settings`; those of HTTP have no meaning here.
     """
     if receiver is None:
         receiver = trio.lowlevel.FdStream(os.dup(0))
@@ -78,11 +82,12 @@ async def serve_stdio(
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     logger.debug("Nobody reads standard output any more")
 
-    dispatcher = Dispatcher(server, read_only=read_only)
-    connection = Connection(dispatcher, send)
-    async with dispatcher.offer.running(), connection.running():
+    core = Core(server, open_store(store) if isinstance(store, str) else store, Settings(**options))
+    connection = Connection(core, send)
+    async with core.running(), connection.running():
         await _read_lines(receiver, connection, max_line)
-        with trio.move_on_after(drain_timeout):
+        await connection.stop_listening()
+        with trio.move_on_after(DRAIN):
             await connection.finish()
 
 

@@ -17,7 +17,7 @@ from mcpd.errors import (
     ProtocolError,
 )
 from mcpd.protocol.headers import Headers, unwrap
-from mcpd.protocol.revisions import LEGACY, MODERN, Revision
+from mcpd.protocol.revisions import MODERN, Revision
 from mcpd.protocol.types import LOGGING_LEVELS, ClientCapabilities, Implementation, LoggingLevel
 
 if TYPE_CHECKING:
@@ -51,10 +51,10 @@ class Envelope(msgspec.Struct, frozen=True):
 def is_modern(meta: Meta, version_header: str | None) -> bool:
     """Whether a request is to be judged by the modern rules.
 
-    It is when it carries the envelope, or when its version header names something that is no legacy revision. An
-    ``Mcp-Method`` header alone makes no request modern.
+    It is when it carries the envelope, or when its version header names a modern revision. An ``Mcp-Method`` header
+    alone makes no request modern.
     """
-    return meta.protocol_version is not msgspec.UNSET or (version_header is not None and version_header not in LEGACY)
+    return meta.protocol_version is not msgspec.UNSET or version_header in MODERN
 
 
 def read_envelope(
@@ -85,10 +85,10 @@ def read_envelope(
         info = None if meta.client_info is msgspec.UNSET else _implementation.decode(meta.client_info)
     except msgspec.ValidationError:
         info = None
-    level = meta.log_level
+    level: LoggingLevel | msgspec.UnsetType | None = meta.log_level
     if level is msgspec.UNSET:
         level = None
-    elif level not in LOGGING_LEVELS:
+    elif not isinstance(level, str) or level not in LOGGING_LEVELS:
         raise ProtocolError(
             INVALID_PARAMS, f"Unknown log level {level!r}; known are {', '.join(LOGGING_LEVELS)}", http_status=400
         )
@@ -161,14 +161,11 @@ def _equal(text: str, value: object, kind: str) -> bool:
     if isinstance(value, bool):
         return text == ("true" if value else "false")
     if isinstance(value, int | float) and kind in {"integer", "number"}:
-        # "Integers SHOULD be compared numerically": 42.0 is 42.
+        # "Integers SHOULD be compared numerically": 42.0 is 42. Numbers are JSON's: int() would take 4_2 and other
+        # digits.
         try:
-            return (
-                msgspec.json.decode(text, type=float) == value
-                if "." in text or "e" in text.lower()
-                else int(text) == value
-            )
-        except (ValueError, msgspec.DecodeError):
+            return msgspec.json.decode(text, type=int | float) == value
+        except msgspec.DecodeError:
             return False
     return isinstance(value, str) and text == value
 

@@ -99,19 +99,25 @@ def decode(body: bytes) -> Message:
     return _check_shape(message)
 
 
-def decode_batch(body: bytes) -> list[Message] | None:
-    """Read an array of messages; None when *body* is not an array. The same errors as `decode`; [] is none."""
+def decode_batch(body: bytes) -> list[Message | MessageError] | None:
+    """Read an array of messages; None when *body* is not an array. An element that is no message is its `MessageError`.
+
+    Raises:
+      MessageError: -32700 for what is not JSON, -32600 for an empty array.
+    """
     if not body.lstrip(b" \t\r\n").startswith(b"["):
         return None
     plain = cast("list[Any]", _check_json(body))
     if not plain:
         raise MessageError(INVALID_REQUEST, "An empty batch is not a request")
-    messages: list[Message] = []
+    messages: list[Message | MessageError] = []
     for item, raw in zip(plain, msgspec.json.decode(body, type=list[msgspec.Raw]), strict=True):
         try:
             messages.append(_check_shape(_decode_message(raw)))
         except msgspec.ValidationError as exc:
-            raise _not_a_message(item, str(exc)) from None
+            messages.append(_not_a_message(item, str(exc)))
+        except MessageError as exc:
+            messages.append(exc)
     return messages
 
 
@@ -152,8 +158,7 @@ def _check_shape(message: Message) -> Message:
 
 def _not_a_message(plain: Any, why: str) -> MessageError:
     if not isinstance(plain, dict):
-        what = "a batch" if isinstance(plain, list) else "no object"
-        return MessageError(INVALID_REQUEST, f"The body must be one JSON-RPC message, not {what}")
+        return MessageError(INVALID_REQUEST, "A message is a JSON object")
     found = cast("dict[str, Any]", plain).get("id")
     readable = isinstance(found, int | str) and not isinstance(found, bool)
     return MessageError(INVALID_REQUEST, f"Not a JSON-RPC 2.0 message: {why}", found if readable else None)

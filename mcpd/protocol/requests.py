@@ -137,6 +137,7 @@ class ListenFilter(Struct, rename="camel"):
     prompts_list_changed: bool = False
     resources_list_changed: bool = False
     resource_subscriptions: list[str] | None = None
+    task_ids: list[str] | None = None
 
 
 class ListenParams(Params, kw_only=True):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import trio
 
-from mcpd.errors import CONNECTION_CLOSED, ClientError
+from mcpd.errors import INTERNAL_ERROR, ClientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mcpd.protocol.requests import Meta
     from mcpd.protocol.revisions import Revision
     from mcpd.protocol.types import ClientCapabilities, Implementation, LoggingLevel
+    from mcpd.server.rounds import Rounds
 
 T = TypeVar("T")
 
@@ -56,6 +57,14 @@ class Outlet(Protocol):
 
     async def close_stream(self) -> None:
         """Close the HTTP connection that carries the request's stream, if that can be resumed; else do nothing."""
+        ...
+
+
+class DetachedOutlet(Outlet, Protocol):
+    """The outlet of a call that runs as a task, or is to become one."""
+
+    async def start(self) -> None:
+        """Answer the request with the task; from now on the call runs as that."""
         ...
 
 
@@ -120,6 +129,14 @@ class LegacySession(SessionState, Protocol):
         """No longer tell the session of updates of this resource."""
         ...
 
+    async def add_task(self, task_id: str) -> None:
+        """The task is one of the session's."""
+        ...
+
+    async def task_ids(self) -> list[str]:
+        """The session's tasks, the oldest first; some may be gone."""
+        ...
+
 
 class _Nowhere:
     """The outlet of a call that has none yet."""
@@ -130,7 +147,7 @@ class _Nowhere:
     async def ask(
         self, method: str, params: dict[str, Any], read: Callable[[msgspec.Raw], T], *, key: str | None, timeout: float
     ) -> T:
-        raise ClientError(CONNECTION_CLOSED, "This client cannot be asked")
+        raise ClientError(INTERNAL_ERROR, "Nobody can be asked here")
 
     async def close_stream(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -144,6 +161,8 @@ class Call:
 
     __slots__ = (
         "answer",
+        "background",
+        "cancelled",
         "capabilities",
         "client_info",
         "headers",
@@ -157,6 +176,7 @@ class Call:
         "principal",
         "progress",
         "revision",
+        "rounds",
         "scope",
         "session",
     )
@@ -183,7 +203,7 @@ class Call:
         self.revision = revision
         self.capabilities = capabilities
         self.client_info = client_info
-        self.log_level = log_level
+        self.log_level: LoggingLevel | None = log_level
         self.outlet: Outlet = NOWHERE
         """Set by the transport, which needs the call to make it."""
         self.headers = headers
@@ -193,11 +213,43 @@ class Call:
         self.progress: float | None = None
         self.scope = trio.CancelScope()
         self.answer: ProtocolError | None = None
+        self.cancelled = False
+        self.background: DetachedOutlet | None = None
+        """Set if the call runs as a task, or is to become one."""
+        self.rounds: Rounds | None = None
+        """Where the questions of a modern call go, if its method may ask any."""
+
+    async def ask(
+        self, method: str, params: dict[str, Any], read: Callable[[msgspec.Raw], T], *, key: str | None, timeout: float
+    ) -> T:
+        """Ask the client, as its era has it. Arguments and errors are those of `Outlet.ask`."""
+        if self.rounds is not None:
+            return await self.rounds.ask(method, params, read, key=key)
+        return await self.outlet.ask(method, params, read, key=key, timeout=timeout)
+
+    def detached(self, background: DetachedOutlet) -> Call:
+        """The same call, with a scope and an outlet of its own: to outlive its request."""
+        call = Call(
+            id=self.id,
+            method=self.method,
+            params=self.params,
+            meta=self.meta,
+            revision=self.revision,
+            capabilities=self.capabilities,
+            client_info=self.client_info,
+            log_level=self.log_level,
+            headers=self.headers,
+            session=self.session,
+            principal=self.principal,
+        )
+        call.outlet = call.background = background
+        return call
 
     def cancel(self, answer: ProtocolError | None = None) -> None:
         """Stop the handler. Its request is answered with *answer*; with None it gets no response.
 
         "Receivers of a cancellation notification SHOULD [...] not send a response" (basic/utilities/cancellation).
         """
+        self.cancelled = True
         self.answer = answer
         self.scope.cancel()

@@ -9,9 +9,9 @@ from mcpd.protocol.jsonrpc import encode_notification
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True):
-    """A list that changed, or a resource that was updated."""
+    """A list that changed, or a resource or task that was updated: *uri* is its URI or id."""
 
-    kind: Literal["tools", "prompts", "resources", "resource"]
+    kind: Literal["tools", "prompts", "resources", "resource", "task"]
     uri: str = ""
 
     def notification(self, meta: dict[str, object] | None = None) -> bytes:

@@ -140,7 +140,7 @@ def File(  # noqa: N802
     if uri is None:
         raise ValueError("File(data) needs a uri, such as uri='report://2024.csv'")
     if mime_type is None:
-        mime_type = _guess_type(str(path) if path is not None else uri) or (
+        mime_type = guess_type(str(path) if path is not None else uri) or (
             None if isinstance(data, bytes) else "text/plain"
         )
     return EmbeddedResource(resource_contents(uri, data, mime_type), annotations=annotations, meta=meta)
@@ -211,7 +211,8 @@ def _base64(data: bytes) -> str:
     return b64encode(data).decode("ascii")
 
 
-def _guess_type(name: str) -> str | None:
+def guess_type(name: str) -> str | None:
+    """Tell the MIME type by the suffix of a file's name or URI; `None` if it says nothing."""
     suffix = "." + name.rpartition("/")[2].rpartition(".")[2].lower()
     for table in (_TEXT_SUFFIXES, _IMAGE_SUFFIXES, _AUDIO_SUFFIXES):
         if suffix in table:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
+import math
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, cast
 
 import msgspec
 import trio
@@ -28,7 +30,7 @@ from mcpd.protocol.types import (
 from mcpd.server.forms import Form
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.protocol.types import ClientCapabilities, Implementation
@@ -43,6 +45,57 @@ _rooted: Final = msgspec.json.Decoder(ListRootsResult)
 _elicited: Final = msgspec.json.Decoder(ElicitResult[Any])
 
 
+class PrincipalHandles(Protocol):
+    """``ctx.handles``: the handles of the principal who is asking. Nobody else's can be reached through it."""
+
+    async def create(self, value: Any, *, ttl: float = 3600.0) -> str:
+        """Keep *value* and return an unguessable handle for it, to be given to the client.
+
+        Args:
+          value: anything JSON has a form for, up to 256 KiB of it.
+          ttl: seconds the handle lives after its last use.
+
+        Raises:
+          ToolError: there are too many handles.
+          ValueError: *ttl* is out of range, or *value* too large.
+          TypeError: JSON has no form for *value*.
+          StoreError: the store cannot be reached.
+        """
+        ...
+
+    async def get(self, handle: str) -> Any:
+        """The value; the handle lives on from now.
+
+        Raises:
+          ToolError: it is unknown, expired, deleted or somebody else's.
+          StoreError: the store cannot be reached.
+        """
+        ...
+
+    async def update(self, handle: str, change: Callable[[Any], Any]) -> Any:
+        """Replace the value by ``change(value)`` as one step and return the new one.
+
+        *change* may run more than once, when others change it at the same time. Raises as `get` and `create` do.
+        """
+        ...
+
+    async def set(self, handle: str, value: Any) -> None:
+        """Replace the value. Raises as `update` does."""
+        ...
+
+    async def delete(self, handle: str) -> bool:
+        """Remove the handle for good, and say whether it was there."""
+        ...
+
+
+class HandleSource(Protocol):
+    """Where handles are."""
+
+    def of(self, principal: Any) -> PrincipalHandles:
+        """Those of one principal."""
+        ...
+
+
 class Context:
     """The context of one call; a handler gets it by annotating a parameter with `Context`.
 
@@ -51,10 +104,11 @@ class Context:
     ``trio.Cancelled`` when the client cancels the call.
     """
 
-    __slots__ = ("_call", "_server", "completion_arguments")
+    __slots__ = ("_call", "_handles", "_server", "completion_arguments")
 
-    def __init__(self, server: Server, call: Call) -> None:
+    def __init__(self, server: Server, call: Call, handles: HandleSource | None = None) -> None:
         """Made by the server, one for each call."""
+        self._handles = handles
         self._server = server
         self._call = call
         self.completion_arguments: Mapping[str, str] = {}
@@ -109,6 +163,26 @@ class Context:
         raw = decode_params(Params, self._call.params).meta
         return cast("dict[str, Any]", msgspec.json.decode(raw)) if raw else {}
 
+    @property
+    def handles(self) -> PrincipalHandles:
+        """State across calls, by unguessable ids that the client carries: `PrincipalHandles`."""
+        if self._handles is None:
+            raise RuntimeError("This server was made without a store for handles")
+        return self._handles.of(self._call.principal)
+
+    async def start_task(self) -> None:
+        """From here on run as a task: the request is answered with it, and the call goes on.
+
+        For tools with ``task_later=True``; elsewhere, and where the client cannot have a task, it does nothing.
+
+        Raises:
+          ProtocolError: there are too many tasks.
+        """
+        if self._call.background is None:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._call.background.start()
+
     # ----- What it reports
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
@@ -124,12 +198,13 @@ class Context:
         """
         call = self._call
         token = call.meta.progress_token
-        if token is None or (call.progress is not None and not progress > call.progress):
+        forward = math.isfinite(progress) and (call.progress is None or progress > call.progress)
+        if token is None or not forward or call.cancelled:
             await trio.lowlevel.checkpoint()
             return
         call.progress = progress
         params: dict[str, Any] = {"progressToken": token, "progress": progress}
-        if total is not None:
+        if total is not None and math.isfinite(total):
             params["total"] = total
         if message is not None and call.revision.audio:
             params["message"] = message
@@ -150,7 +225,7 @@ class Context:
         call = self._call
         wanted = call.log_level
         unwanted = call.revision.modern if wanted is None else _LEVELS[level] < _LEVELS[wanted]
-        if unwanted:
+        if unwanted or call.cancelled:
             await trio.lowlevel.checkpoint()
             return
         params: dict[str, Any] = {"level": level, "data": data}
@@ -180,6 +255,23 @@ class Context:
         For long calls that should hold no connection. It has no effect where the stream cannot be resumed.
         """
         await self._call.outlet.close_stream()
+
+    async def once(self, key: str, make: Callable[[], Any]) -> Any:
+        """Do a thing once, however often the handler runs: what *make* returned is kept and returned again.
+
+        A modern call that asks its user something ends, and its handler runs from the start when the answer is there.
+        Wrap what must not happen again (an order, a mail, a random choice) in `once`. What is kept travels sealed with
+        the client; it is kept for this call only, and within the time of a retry.
+
+        Args:
+          key: a name for it within the call.
+          make: makes it; may be async. JSON must have a form for what it returns.
+        """
+        rounds = self._call.rounds
+        if rounds is not None:
+            return await rounds.once(key, make)
+        made = make()
+        return await made if isawaitable(made) else made
 
     # ----- What changed
 
@@ -267,7 +359,7 @@ class Context:
         params: dict[str, Any] = {"message": message, "requestedSchema": form.schema}
         if self._call.revision.icons:
             params = {"mode": "form"} | params
-        return await self._call.outlet.ask("elicitation/create", params, read, key=key, timeout=timeout)
+        return await self._call.ask("elicitation/create", params, read, key=key, timeout=timeout)
 
     async def elicit_url(
         self,
@@ -306,7 +398,7 @@ class Context:
             result.content = None
             return result
 
-        return await self._call.outlet.ask("elicitation/create", params, read, key=key, timeout=timeout)
+        return await self._call.ask("elicitation/create", params, read, key=key, timeout=timeout)
 
     async def sample(
         self,
@@ -365,7 +457,7 @@ class Context:
         params = {"messages": conversation, "maxTokens": max_tokens} | {
             k: v for k, v in options.items() if v is not None
         }
-        return await self._call.outlet.ask("sampling/createMessage", params, _sampled.decode, key=key, timeout=timeout)
+        return await self._call.ask("sampling/createMessage", params, _sampled.decode, key=key, timeout=timeout)
 
     async def roots(self, *, key: str | None = None, timeout: float = ASK_TIMEOUT) -> list[Root]:
         """The places the client lets the server work in (client/roots).
@@ -375,7 +467,7 @@ class Context:
           ClientError: as in `elicit`.
         """
         self.require("roots")
-        result = await self._call.outlet.ask("roots/list", {}, _rooted.decode, key=key, timeout=timeout)
+        result = await self._call.ask("roots/list", {}, _rooted.decode, key=key, timeout=timeout)
         return result.roots
 
 

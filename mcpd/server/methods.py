@@ -12,7 +12,10 @@ from mcpd.protocol.jsonrpc import is_object
 from mcpd.protocol.requests import decode_params
 from mcpd.protocol.revisions import MODERN
 from mcpd.protocol.types import CompleteResult, Completion
+from mcpd.server.background import as_task
 from mcpd.server.resources import not_found
+from mcpd.server.rounds import Rounds
+from mcpd.server.skills import get_skill, list_skills, read_directory
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -71,12 +74,17 @@ async def call_tool(offer: Offer, call: Call, context: Context) -> Any:
         if bytes(arguments) != b"null":
             raise ProtocolError(INVALID_PARAMS, "arguments must be an object")
         arguments = requests.NO_ARGUMENTS
+    if (tool.task is not None or params.task) and offer.tasks is not None and as_task(offer, call, tool, params):
+        return await offer.tasks.start(call, params, later=tool.task_later)
+    if call.background is None or tool.task_later:
+        _may_ask(offer, call, params)
     return await tool.call(call, context, arguments, offer.threads)
 
 
 async def read_resource(offer: Offer, call: Call, context: Context) -> Any:
     """Read a resource (server/resources)."""
-    uri = decode_params(requests.ReadResourceParams, call.params).uri
+    params = decode_params(requests.ReadResourceParams, call.params)
+    uri = params.uri
     entry: ResourceEntry | None = offer.server.resources.get(uri)
     values: dict[str, str] | None = {}
     if entry is None:
@@ -86,6 +94,7 @@ async def read_resource(offer: Offer, call: Call, context: Context) -> Any:
                 break
         else:
             raise not_found(uri, call.revision)
+    _may_ask(offer, call, params)
     result = await entry.read(call, context, uri, values or {}, offer.threads)
     if call.revision.modern:
         result.ttl_ms, result.cache_scope = offer.cache.ttl_ms, offer.cache.scope  # type: ignore[assignment]
@@ -98,6 +107,7 @@ async def get_prompt(offer: Offer, call: Call, context: Context) -> Any:
     prompt = offer.server.prompts.get(params.name)
     if prompt is None:
         raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {params.name}")
+    _may_ask(offer, call, params)
     return await prompt.get(call, context, params.arguments or {}, offer.threads)
 
 
@@ -150,6 +160,12 @@ async def unsubscribe(offer: Offer, call: Call, context: Context) -> Any:
     return _EMPTY
 
 
+def _may_ask(offer: Offer, call: Call, params: requests.InputParams) -> None:
+    # "Servers MAY send InputRequiredResult responses on" these three requests (2026-07-28, basic/patterns/mrtr).
+    if call.revision.modern:
+        call.rounds = Rounds(call, params, offer.sealer)
+
+
 _BOTH: Final[dict[str, Handler]] = {
     "tools/list": list_tools,
     "tools/call": call_tool,
@@ -166,4 +182,9 @@ LEGACY_METHODS: Final[dict[str, Handler]] = _BOTH | {
     "resources/subscribe": subscribe,
     "resources/unsubscribe": unsubscribe,
 }
-MODERN_METHODS: Final[dict[str, Handler]] = _BOTH | {"server/discover": discover}
+MODERN_METHODS: Final[dict[str, Handler]] = _BOTH | {
+    "server/discover": discover,
+    "skills/list": list_skills,
+    "skills/get": get_skill,
+    "resources/directory/read": read_directory,
+}

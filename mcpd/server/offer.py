@@ -9,12 +9,16 @@ import msgspec
 import trio
 
 from mcpd.protocol.types import Implementation
+from mcpd.server.background import TASKS
 from mcpd.server.registry import Pages
+from mcpd.server.skills import SKILLS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from mcpd.protocol.revisions import Revision
+    from mcpd.server.background import TaskRunner
+    from mcpd.server.seal import Sealer
     from mcpd.server.server import Server
     from mcpd.server.tools import ToolEntry
 
@@ -31,15 +35,19 @@ class CacheHint(NamedTuple):
 class Offer:
     """One server as it is served: its lists, its capabilities, its lifespan and its worker threads."""
 
-    def __init__(self, server: Server, *, read_only: bool, cache: CacheHint) -> None:
+    def __init__(self, server: Server, *, read_only: bool, cache: CacheHint, sealer: Sealer) -> None:
         """
         Args:
           server: what is offered.
           read_only: offer only tools that say they are.
           cache: what modern clients are told of lists and resources.
+          sealer: seals what a modern call wants to know again.
         """  # noqa: D205, D212 - the class says it
         self.server = server
         self.cache = cache
+        self.sealer = sealer
+        self.tasks: TaskRunner | None = None
+        """Runs calls as tasks; set by who can."""
         self.lifespan: Any = None
         self.threads: trio.CapacityLimiter = server.new_limiter()
         self._read_only = read_only
@@ -47,6 +55,7 @@ class Offer:
         self.tools = Pages(server.tools, "tools", size=size, extra=self.list_extra, shown=self._shown)
         self.prompts = Pages(server.prompts, "prompts", size=size, extra=self.list_extra)
         self.resources = Pages(server.resources, "resources", size=size, extra=self.list_extra)
+        self.skills = Pages(server.skill_entries, "skills", size=size, extra=self.list_extra)
         self.templates = Pages(server.templates, "resourceTemplates", size=size, extra=self.list_extra)
 
     @asynccontextmanager
@@ -61,6 +70,11 @@ class Offer:
                 yield
             finally:
                 self.lifespan = None
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether a tool may run as a task."""
+        return self.tasks is not None and any(entry.task is not None for entry in self.server.tools)
 
     def tool(self, name: str) -> ToolEntry | None:
         """The tool of this name, if it is on offer."""
@@ -90,6 +104,16 @@ class Offer:
             found["resources"] = {"subscribe": True, "listChanged": True}
         if server.completions and revision.audio:
             found["completions"] = {}
+        if revision.modern:
+            extensions: dict[str, Any] = {}
+            if self.has_tasks:
+                extensions[TASKS] = {}
+            if len(server.skill_entries):
+                extensions[SKILLS] = {"directoryRead": True}
+            if extensions:
+                found["extensions"] = extensions
+        elif revision.priming and self.has_tasks:
+            found["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
         return found
 
     def _info(self, revision: Revision) -> Implementation:
@@ -110,6 +134,10 @@ class Offer:
             result.result_type = "complete"  # type: ignore[attr-defined]  # every result type has it
             result.meta = self._meta() | (result.meta or {})  # type: ignore[attr-defined]
         return result
+
+    def signed(self, result: dict[str, Any]) -> dict[str, Any]:
+        """A modern result with who it is from."""
+        return result | {"_meta": self._meta()}
 
     def list_extra(self, revision: Revision) -> dict[str, Any]:
         if not revision.modern:

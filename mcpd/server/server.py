@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import trio
 
-from mcpd.protocol.types import Annotations, Icon, Implementation, ToolAnnotations
+from mcpd.protocol.types import Annotations, Icon, Implementation, ResourceContents, ToolAnnotations
 from mcpd.server.changes import Change
 from mcpd.server.completions import CompletionEntry
+from mcpd.server.content import guess_type, resource_contents
 from mcpd.server.prompts import PromptEntry
 from mcpd.server.registry import Registry
 from mcpd.server.resources import ResourceEntry
+from mcpd.server.skills import Skill, SkillEntry, read_skills
 from mcpd.server.tools import ToolEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
+
+    from mcpd.server.background import TaskSupport
 
 F = TypeVar("F", bound="Callable[..., Any]")
 PAGE_SIZE: Final = 500
@@ -77,6 +83,8 @@ class Server:
         self.prompts: Registry[PromptEntry] = Registry("prompt", self.notify_prompts_changed)
         self.resources: Registry[ResourceEntry] = Registry("resource", self.notify_resources_changed)
         self.templates: Registry[ResourceEntry] = Registry("resource template", self.notify_resources_changed)
+        self.skill_entries: Registry[SkillEntry] = Registry("skill", lambda: None)
+        self.skill_folders: list[Skill] = []
         self.completions: dict[tuple[str, str], CompletionEntry] = {}
 
     def __repr__(self) -> str:
@@ -100,6 +108,8 @@ class Server:
         input_schema: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = None,
         meta: dict[str, Any] | None = None,
+        task: TaskSupport | None = None,
+        task_later: bool = False,
     ) -> Callable[[F], F]: ...
     def tool(self, function: Callable[..., Any] | None = None, /, **options: Any) -> object:
         """Offer a function as a tool: ``@server.tool``, or with arguments. The function itself is returned unchanged.
@@ -133,6 +143,8 @@ class Server:
         input_schema: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = None,
         meta: dict[str, Any] | None = None,
+        task: TaskSupport | None = None,
+        task_later: bool = False,
     ) -> None:
         """Offer a function as a tool.
 
@@ -148,6 +160,8 @@ class Server:
           parameter.
           output_schema: a raw JSON Schema for the structured result.
           meta: ``_meta`` of the tool.
+          task: whether it may, or must, run as a task that outlives its request (SEP-2663; 2025-11-25, tasks).
+          task_later: let it become one only where it calls ``ctx.start_task()``; before, it can ask its user in rounds.
 
         Raises:
           SignatureError: its signature can never work, with the reason.
@@ -165,6 +179,8 @@ class Server:
             input_schema=input_schema,
             output_schema=output_schema,
             meta=meta,
+            task=task,
+            task_later=task_later,
         )
         self.tools.add(entry.name, entry)
 
@@ -349,6 +365,36 @@ class Server:
 
         return add
 
+    # ----- Skills
+
+    def skills(self, folder: str | Path) -> None:
+        """Serve a folder of skills: each folder below it with a SKILL.md, with all its files (SEP-2640).
+
+        The files are read now; a change on disk shows after the next start. They are resources of ``skill://`` in both
+        eras, and what modern clients find by ``skills/list``.
+
+        Args:
+          folder: where the skills are.
+
+        Raises:
+          SkillError: there is none, or one cannot be served, with the reason.
+          OSError: a file cannot be read.
+        """
+        for skill in read_skills(folder):
+            self.skill_entries.add(skill.main, skill.entry())
+            self.skill_folders.append(skill)
+            for uri, data in skill.files.items():
+                is_main = uri == skill.main
+                mime_type = guess_type(uri) or "application/octet-stream"
+                self.add_resource(
+                    uri,
+                    partial(_same, uri, data, mime_type),
+                    name=skill.frontmatter["name"] if is_main else uri.rpartition("/")[2],
+                    description=skill.frontmatter["description"] if is_main else None,
+                    mime_type=mime_type,
+                    size=len(data),
+                )
+
     # ----- What changed
 
     def notify_tools_changed(self) -> None:
@@ -379,3 +425,8 @@ class Server:
     def new_id() -> str:
         """An unguessable identifier."""
         return secrets.token_urlsafe(18)
+
+
+async def _same(uri: str, data: bytes, mime_type: str) -> ResourceContents:
+    await trio.lowlevel.checkpoint()
+    return resource_contents(uri, data, mime_type)

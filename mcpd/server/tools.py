@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mcpd.errors import CapabilityError, ClientError, ToolError
-from mcpd.protocol.types import CallToolResult, Icon, TextContent, Tool, ToolAnnotations
+from mcpd.protocol.types import CallToolResult, Icon, TextContent, Tool, ToolAnnotations, ToolExecution
 from mcpd.server import downgrade
 from mcpd.server.context import Context
 from mcpd.server.invoke import invoke, log_failure, meant, translated
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import trio
 
     from mcpd.protocol.revisions import Revision
+    from mcpd.server.background import TaskSupport
     from mcpd.server.call import Call
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
@@ -44,6 +45,8 @@ class ToolEntry:
         input_schema: dict[str, Any] | None,
         output_schema: dict[str, Any] | None,
         meta: dict[str, Any] | None,
+        task: TaskSupport | None,
+        task_later: bool,
     ) -> None:
         """Raises SignatureError or SchemaError for what can never work, saying why."""
         if input_schema is None:
@@ -65,6 +68,8 @@ class ToolEntry:
         if read_only is not None:
             annotations = msgspec.structs.replace(annotations or ToolAnnotations(), read_only_hint=read_only)
         self.read_only = annotations is not None and annotations.read_only_hint is True
+        self.task: TaskSupport | None = task
+        self.task_later = task_later
         self._tool = Tool(
             name=self.name,
             title=title,
@@ -79,7 +84,10 @@ class ToolEntry:
         """What ``tools/list`` says of it."""
         shape = self._shape
         schema = shape.output_schema if revision.bare_structure else shape.legacy_output_schema
-        return downgrade.declaration(msgspec.structs.replace(self._tool, output_schema=schema), revision)
+        described = downgrade.declaration(msgspec.structs.replace(self._tool, output_schema=schema), revision)
+        if self.task is not None and revision.priming:
+            described.execution = ToolExecution(task_support=self.task)
+        return described
 
     async def call(
         self, call: Call, context: Context, arguments: msgspec.Raw, limiter: trio.CapacityLimiter

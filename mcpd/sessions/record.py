@@ -20,6 +20,8 @@ class SessionRecord(Struct, array_like=True):
     subscriptions: list[str] = []
     state: dict[str, bytes] = {}
     """`SessionState` values as JSON, by key."""
+    tasks: list[str] = []
+    """Ids of the session's tasks, the oldest first."""
 
 
 _decoder: Final = msgspec.msgpack.Decoder(SessionRecord)

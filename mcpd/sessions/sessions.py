@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _TOPIC: Final = "sessions"
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{24}")
 MAX_SUBSCRIPTIONS: Final = 1_000
+MAX_TASKS: Final = 100
 _NOT_ANYMORE: Final = "The session has ended"
 
 
@@ -248,6 +249,18 @@ class Session:
                 record.subscriptions.remove(uri)
 
         await self._change(remove)
+
+    async def add_task(self, task_id: str) -> None:
+        """The task is one of the session's; the oldest of too many is forgotten."""
+
+        def add(record: SessionRecord) -> None:
+            record.tasks = [*record.tasks, task_id][-MAX_TASKS:]
+
+        await self._change(add)
+
+    async def task_ids(self) -> list[str]:
+        """The session's tasks, the oldest first; some may be gone."""
+        return (await self._read())[1].tasks
 
     async def reload(self) -> SessionRecord | None:
         """The record as it is now; None when the session has ended."""

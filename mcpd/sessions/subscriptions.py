@@ -49,7 +49,7 @@ class Subscriptions:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Publish and deliver, until cancelled."""
         async with trio.open_nursery() as nursery, self._bus.subscribe(_TOPIC) as arriving:
-            self._server.listeners.add(self._changed)
+            self._server.listeners.add(self.tell)
             try:
                 nursery.start_soon(self._publish)
                 task_status.started()
@@ -59,9 +59,10 @@ class Subscriptions:
                         if subscriber in self._subscribers:
                             await subscriber.deliver(change)
             finally:
-                self._server.listeners.discard(self._changed)
+                self._server.listeners.discard(self.tell)
 
-    def _changed(self, change: Change) -> None:
+    def tell(self, change: Change) -> None:
+        """Publish the change; it does not wait."""
         if len(self._pending) < _MAX_PENDING:
             self._pending[change] = None
             self._arrived.set()

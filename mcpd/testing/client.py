@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar, Unpack
 
 import msgspec
 import trio
 
+from mcpd.core import Core
 from mcpd.errors import ProtocolError
 from mcpd.fronts.connection import Connection
+from mcpd.ports import Store
 from mcpd.protocol import jsonrpc
 from mcpd.protocol.revisions import LATEST_LEGACY, MODERN
 from mcpd.protocol.types import (
@@ -26,8 +28,9 @@ from mcpd.protocol.types import (
     ResourceTemplate,
     Tool,
 )
-from mcpd.server.dispatch import Dispatcher
 from mcpd.server.server import Server
+from mcpd.settings import Options, Settings
+from mcpd.stores import open_store
 
 T = TypeVar("T")
 Answerer = Callable[[dict[str, Any]], Awaitable[Any]]
@@ -57,10 +60,25 @@ class Client:
         Raises:
           ProtocolError: the server answered with an error.
         """
+        params = dict(params or {})
+        while True:
+            result = await self._request(method, params)
+            if result.get("resultType") != "input_required":
+                return result
+            # The call has ended with questions: answer them, and call again.
+            params["inputResponses"] = {
+                key: msgspec.to_builtins(await self._answerers[asked["method"]](asked.get("params", {})))
+                for key, asked in result.get("inputRequests", {}).items()
+            }
+            params.pop("requestState", None)
+            if "requestState" in result:
+                params["requestState"] = result["requestState"]
+
+    async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         id_ = next(self._ids)
         arrived, answers = self._waiting[id_] = (trio.Event(), [])
-        params = dict(params or {})
         if self._revision in MODERN:
+            params = dict(params)
             params["_meta"] = self._envelope() | params.get("_meta", {})
         try:
             await self._connection.receive(jsonrpc.encode_request(id_, method, params))
@@ -195,7 +213,8 @@ async def connect(
     elicit: Answerer | None = None,
     sample: Answerer | None = None,
     roots: Answerer | None = None,
-    read_only: bool = False,
+    store: Store | str = "memory",
+    **options: Unpack[Options],
 ) -> AsyncGenerator[Client, None]:
     """Connect a client to *server* in this process.
 
@@ -208,17 +227,18 @@ async def connect(
       elicit: answers elicitations: an async function from the request's params to its result.
       sample: answers sampling requests.
       roots: answers ``roots/list``. What has no function is not declared.
-      read_only: as in `Settings`.
+      store: a store, or its URL.
+      options: see `Settings`; those of HTTP have no meaning here.
     """
     name = revision or (next(iter(MODERN)) if era == "modern" else LATEST_LEGACY.name)
     answerers = {"elicitation/create": elicit, "sampling/createMessage": sample, "roots/list": roots}
-    dispatcher = Dispatcher(server, read_only=read_only)
-    async with dispatcher.offer.running(), trio.open_nursery() as nursery:
+    core = Core(server, open_store(store) if isinstance(store, str) else store, Settings(**options))
+    async with core.running(), trio.open_nursery() as nursery:
 
         async def send(data: bytes) -> None:
             await client.receive(nursery, data)
 
-        connection = Connection(dispatcher, send)
+        connection = Connection(core, send)
         client = Client(
             connection, name, {method: answer for method, answer in answerers.items() if answer is not None}
         )

@@ -1,0 +1,72 @@
+"""A server with all that is its own and no transport's: what HTTP, stdio and the in-process client share.
+
+Core = dispatcher (server)  +  subscriptions, tasks, handles (on the store)
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+from mcpd.errors import SettingError
+from mcpd.handles import Handles
+from mcpd.server.dispatch import Dispatcher
+from mcpd.server.offer import CacheHint
+from mcpd.server.seal import Sealer
+from mcpd.sessions.subscriptions import Subscriptions
+from mcpd.tasks.tasks import Tasks
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from mcpd.ports import Store
+    from mcpd.server.server import Server
+    from mcpd.settings import Settings
+
+
+class Core:
+    """One server on one store."""
+
+    def __init__(self, server: Server, store: Store, settings: Settings) -> None:
+        """
+        Args:
+          server: what is served.
+          store: where what outlives a request is kept.
+          settings: all bounds.
+
+        Raises:
+          SettingError: a state key that is none.
+        """  # noqa: D205, D212 - the class says it
+        try:
+            sealer = Sealer(settings.state_keys, ttl=settings.state_ttl)
+        except ValueError as exc:
+            raise SettingError(f"state_keys: {exc}") from None
+        self.server = server
+        self.store = store
+        self.settings = settings
+        self.subscriptions = Subscriptions(server, store.bus)
+        self.handles = Handles(store, capacity=settings.max_handles, max_ttl=settings.max_handle_ttl)
+        self.dispatcher = Dispatcher(
+            server,
+            read_only=settings.read_only,
+            cache=CacheHint(round(settings.cache_ttl * 1000), settings.cache_scope),
+            sealer=sealer,
+            handles=self.handles,
+        )
+        self.tasks = Tasks(
+            store, self.dispatcher, self.subscriptions, capacity=settings.max_tasks, ttl=settings.task_ttl
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[trio.Nursery, None]:
+        """Serve requests while this is open; a background task that fails ends it, for a server must not limp."""
+        async with self.dispatcher.offer.running(), trio.open_nursery() as nursery:
+            await nursery.start(self.store.run)
+            await nursery.start(self.subscriptions.run)
+            await nursery.start(self.tasks.run)
+            try:
+                yield nursery
+            finally:
+                nursery.cancel_scope.cancel()

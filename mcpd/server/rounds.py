@@ -1,0 +1,117 @@
+"""Questions of a modern call: it ends with ``input_required``, and its retry runs the handler again with the answers.
+
+A handler does not notice: ``await ctx.elicit(...)`` returns the answer if it is at hand. If it is not, the question is
+noted; those that sibling tasks ask at the same time are noted as well; then the call ends, and nothing of it stays
+behind. The answers so far travel in the sealed ``requestState`` (2026-07-28, basic/patterns/mrtr).
+"""
+
+from __future__ import annotations
+
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import msgspec
+import trio
+
+from mcpd.errors import INVALID_PARAMS, ProtocolError
+from mcpd.protocol.jsonrpc import encode, is_object
+from mcpd.server.seal import State, binding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mcpd.protocol.requests import InputParams
+    from mcpd.server.call import Call
+    from mcpd.server.seal import Sealer
+
+T = TypeVar("T")
+_PASSES: Final = 3
+"""Rounds of the scheduler in which siblings may still ask, counted from the last question."""
+
+
+class Rounds:
+    """The questions and answers of one modern call."""
+
+    __slots__ = ("_answers", "_asked", "_bound_to", "_numbered", "_scope", "_sealer", "_state")
+
+    def __init__(self, call: Call, params: InputParams, sealer: Sealer) -> None:
+        """Raises ProtocolError -32602 when what the retry carries is malformed, or its state is not what we sealed."""
+        self._scope = call.scope
+        self._sealer = sealer
+        self._asked: dict[str, dict[str, Any]] = {}
+        self._numbered: dict[str, int] = {}
+        self._answers = _responses(params)
+        self._bound_to = (call.principal, call.method, call.params)
+        self._state = State(0.0)
+        if not isinstance(params.request_state, msgspec.UnsetType):
+            self._state = sealer.open(params.request_state, self._binding())
+
+    async def ask(self, method: str, params: dict[str, Any], read: Callable[[msgspec.Raw], T], *, key: str | None) -> T:
+        """The answer, if there is one that *read* takes; else end the call with this question."""
+        await trio.lowlevel.checkpoint()
+        if key is None:
+            # The handler runs the same way again, so the same question gets the same number.
+            number = self._numbered[method] = self._numbered.get(method, 0) + 1
+            key = f"{method.partition('/')[0]}-{number}"
+        if key in self._asked:
+            raise ValueError(f"Two questions of one call have the key {key!r}")
+        known = self._state.answers.get(key)
+        if known is not None:
+            return read(msgspec.Raw(known))
+        answer = self._answers.get(key)
+        if answer is not None:
+            try:
+                result = read(answer)
+            except ValueError:
+                # "[...] the server SHOULD respond with a new InputRequiredResult": what does not fit is asked again.
+                pass
+            else:
+                self._state.answers[key] = bytes(answer)
+                return result
+        self._asked[key] = {"method": method, "params": params}
+        if len(self._asked) == 1:
+            await self._let_siblings_ask()
+            self._scope.cancel()
+        await trio.sleep_forever()
+        raise AssertionError  # pragma: no cover - sleep_forever does not return
+
+    async def once(self, key: str, make: Callable[[], Any]) -> Any:
+        """What *make* made when it ran first, in whichever round that was."""
+        known = self._state.done.get(key)
+        if known is None:
+            made = make()
+            known = self._state.done[key] = encode(await made if isawaitable(made) else made)
+        await trio.lowlevel.checkpoint()
+        return msgspec.json.decode(known)
+
+    @property
+    def open(self) -> bool:
+        """Whether there is a question without an answer."""
+        return bool(self._asked)
+
+    def result(self) -> dict[str, Any]:
+        """The ``InputRequiredResult``; without state while there is nothing to remember."""
+        result: dict[str, Any] = {"resultType": "input_required", "inputRequests": self._asked}
+        if self._state.answers or self._state.done:
+            result["requestState"] = self._sealer.seal(self._state, self._binding())
+        return result
+
+    def _binding(self) -> bytes:
+        principal, method, params = self._bound_to
+        return binding(principal, method, cast("dict[str, Any]", msgspec.json.decode(params)))
+
+    async def _let_siblings_ask(self) -> None:
+        passes, seen = 0, 1
+        while passes < _PASSES:
+            await trio.lowlevel.checkpoint()
+            passes = passes + 1 if len(self._asked) == seen else 0
+            seen = len(self._asked)
+
+
+def _responses(params: InputParams) -> dict[str, msgspec.Raw]:
+    raw = params.input_responses
+    if isinstance(raw, msgspec.UnsetType):
+        return {}
+    if not is_object(raw):
+        raise ProtocolError(INVALID_PARAMS, "inputResponses must be an object", http_status=400)
+    return msgspec.json.decode(raw, type=dict[str, msgspec.Raw])

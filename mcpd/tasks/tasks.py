@@ -1,0 +1,223 @@
+"""Running calls as tasks, and the state of each in the store.
+
+The record is the truth and any replica can read it, answer its questions and cancel it. The replica that runs the call
+hears of that on the bus, at the latest by looking again; it renews a lease in the record, so that the tasks of a lost
+replica fail.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import secrets
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakValueDictionary
+
+import msgspec
+import trio
+
+from mcpd.errors import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError, StoreError, StoreFullError
+from mcpd.protocol.jsonrpc import encode, is_object
+from mcpd.server.changes import Change
+from mcpd.tasks.methods import LEGACY, MODERN
+from mcpd.tasks.record import TaskRecord, decode_task, encode_error_object, encode_task
+from mcpd.tasks.run import TaskRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mcpd.ports import Store
+    from mcpd.protocol.requests import CallToolParams
+    from mcpd.server.call import Call
+    from mcpd.server.dispatch import Dispatcher
+    from mcpd.sessions.subscriptions import Subscriptions
+
+T = TypeVar("T")
+logger: Final = logging.getLogger("mcpd.tasks")
+_TOPIC: Final = "tasks"
+# When a task ends is part of its id, so that a look-up knows how long the record has to live.
+_ID: Final = re.compile(r"t([0-9a-f]{1,12})_[A-Za-z0-9_-]{24}")
+LEASE: Final = 15.0
+LOOK_AGAIN: Final = 2.0
+"""Seconds after which a task looks at its record without having been told to."""
+
+
+class _Everything:
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+_SPARE: Final = _Everything()
+
+
+class Tasks:
+    """All tasks of one server."""
+
+    def __init__(
+        self,
+        store: Store,
+        dispatcher: Dispatcher,
+        subscriptions: Subscriptions,
+        *,
+        capacity: int,
+        ttl: float,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """
+        Args:
+          store: where their records are.
+          dispatcher: runs their calls.
+          subscriptions: tells listeners of them.
+          capacity: how many there may be, the finished ones included; no task gives way to another.
+          ttl: seconds a task is kept from its creation, and may take.
+          now: the wall clock.
+        """  # noqa: D205, D212 - the class says it
+        self.dispatcher = dispatcher
+        self.now = now
+        self._records = store.records("task", capacity=capacity)
+        self._bus = store.bus
+        self._subscriptions = subscriptions
+        self._ttl = ttl
+        self._waiters: WeakValueDictionary[str, trio.lowlevel.ParkingLot] = WeakValueDictionary()
+        self._nursery: trio.Nursery | None = None
+        self.lease = LEASE
+        self.running: dict[str, TaskRun] = {}
+        """The tasks that run here, by key."""
+        dispatcher.offer.tasks = self
+        dispatcher.extend(self, legacy=LEGACY, modern=MODERN)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run tasks, until cancelled; what is running then has failed."""
+        async with trio.open_nursery() as nursery, self._bus.subscribe(_TOPIC) as hints:
+            self._nursery = nursery
+            try:
+                task_status.started()
+                async for hint in hints:
+                    self._wake(hint.decode())
+            finally:
+                self._nursery = None
+
+    # ----- Starting
+
+    async def start(self, call: Call, params: CallToolParams, *, later: bool) -> Any:
+        """Run *call* as a task; `mcpd.server.background.TaskRunner`."""
+        if self._nursery is None:
+            raise ProtocolError(INTERNAL_ERROR, "The server is not running tasks")
+        run = TaskRun(self, call, ttl_ms=self._ttl_ms(params))
+        if not later:
+            await run.start()
+        self._nursery.start_soon(run.run)
+        return await run.answered()
+
+    async def create(self, call: Call, ttl_ms: int) -> tuple[str, TaskRecord]:
+        """A new record, and its key.
+
+        Raises:
+          ProtocolError: there are too many tasks.
+        """
+        now = self.now()
+        task_id = f"t{round(now * 1000) + ttl_ms:x}_{secrets.token_urlsafe(18)}"
+        record = TaskRecord(task_id, now, now, ttl_ms, now + LEASE)
+        key = self.key(call, task_id)
+        try:
+            await self._records.create(key, encode_task(record), ttl=ttl_ms / 1000, spare=_SPARE)
+        except StoreFullError:
+            raise ProtocolError(INTERNAL_ERROR, "There are too many tasks; try again later", http_status=503) from None
+        if call.session is not None:
+            await call.session.add_task(task_id)
+        return key, record
+
+    def _ttl_ms(self, params: CallToolParams) -> int:
+        longest = round(self._ttl * 1000)
+        if isinstance(params.task, msgspec.UnsetType) or not is_object(params.task):
+            return longest
+        asked = msgspec.json.decode(params.task).get("ttl")
+        return min(longest, asked) if isinstance(asked, int) and asked > 0 else longest
+
+    # ----- Records
+
+    def key(self, call: Call, task_id: str) -> str:
+        """The record's key: bound to the session (legacy) or the principal (modern), so a stranger's is unknown."""
+        owner = [call.principal, None if call.session is None else call.session.id]
+        return f"{hashlib.sha256(encode(owner)).hexdigest()[:32]}.{task_id}"
+
+    async def load(self, call: Call, task_id: str) -> tuple[str, TaskRecord]:
+        """The key and the record of a task.
+
+        Raises:
+          ProtocolError: -32602: it is unknown, expired or somebody else's.
+        """
+        if _ID.fullmatch(task_id) is not None:
+            key = self.key(call, task_id)
+            found = await self.read(key)
+            if found is not None:
+                return key, found
+        else:
+            await trio.lowlevel.checkpoint()
+        raise ProtocolError(INVALID_PARAMS, "Unknown or expired task")
+
+    async def read(self, key: str) -> TaskRecord | None:
+        """The record as it is now. If the replica that ran it is gone, it has failed."""
+        data = await self._records.load(key, ttl=self._left(key)) if self._left(key) > 0 else None
+        if data is None:
+            return None
+        record = decode_task(data)
+        if not record.over and record.lease < self.now():
+            return await self.change(key, _lost)
+        return record
+
+    async def change(self, key: str, apply: Callable[[TaskRecord], object]) -> TaskRecord | None:
+        """Change the record as one step, tell everybody, and return it; None when it is gone.
+
+        "Tasks with a completed, failed, or cancelled status are in a terminal state and MUST NOT transition": that
+        stays as it is.
+        """
+        while True:
+            left = self._left(key)
+            data = await self._records.load(key, ttl=left) if left > 0 else None
+            if data is None:
+                return None
+            record = decode_task(data)
+            if record.over:
+                return record
+            before = (record.status, len(record.open_questions))
+            apply(record)
+            told = (record.status, len(record.open_questions)) != before
+            if told:
+                record.updated = self.now()
+            if await self._records.save(key, encode_task(record), ttl=left, expected=data):
+                if told:
+                    self._wake(key)
+                    await self._bus.publish(_TOPIC, key.encode())
+                    self._subscriptions.tell(Change("task", record.id))
+                return record
+
+    async def wait(self, key: str) -> None:
+        """Return when the task has changed, or at the latest after `LOOK_AGAIN` seconds."""
+        waiters = self._waiters.get(key)
+        if waiters is None:
+            waiters = self._waiters[key] = trio.lowlevel.ParkingLot()
+        with trio.move_on_after(LOOK_AGAIN):
+            await waiters.park()
+
+    async def finish(self, key: str, apply: Callable[[TaskRecord], object]) -> None:
+        """The last change of a task, also while the server is being stopped."""
+        with trio.move_on_after(2.0, shield=True), suppress(StoreError):
+            await self.change(key, apply)
+
+    def _left(self, key: str) -> float:
+        return int(key.partition(".")[2][1:].partition("_")[0], 16) / 1000 - self.now()
+
+    def _wake(self, key: str) -> None:
+        waiters = self._waiters.get(key)
+        if waiters is not None:
+            waiters.unpark_all()
+
+
+def _lost(record: TaskRecord) -> None:
+    record.status = "failed"
+    record.message = "The server that ran the task is gone"
+    record.error = encode_error_object(INTERNAL_ERROR, record.message)

@@ -1,0 +1,33 @@
+"""Fixtures that more than one folder of tests uses."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from tests.harness import FRONTS
+from tests.processes import ServerProcess, fixture_server_process
+
+
+@pytest.fixture(scope="session")
+def fixture_server() -> Iterator[ServerProcess]:
+    """The fixture server over a real socket: one process for the whole run, so what a client leaves meets the next."""
+    with fixture_server_process() as server:
+        yield server
+
+
+@pytest.fixture(params=FRONTS)
+def front(request: pytest.FixtureRequest) -> str:
+    """Each HTTP front in turn, for `tests.harness.serving`."""
+    return str(request.param)
+
+
+@pytest.fixture
+def no_gc() -> Iterator[None]:
+    """No garbage collection during the test: what is dropped must be freed at once, without help."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

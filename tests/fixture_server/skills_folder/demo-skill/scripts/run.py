@@ -1,0 +1,3 @@
+"""What the demo skill runs."""
+
+print("Hello from the demo skill")
