@@ -9,7 +9,7 @@ import signal
 import sys
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
 import click
 import msgspec
@@ -93,7 +93,10 @@ def _setting_options() -> Iterator[Callable[[Any], Any]]:
         else:
             declaration = flag
             options |= {"default": field.default, "show_default": _shown(field.name, field.default)}
-            options["type"] = Duration() if kind is float else Size() if field.name in _SIZES else kind
+            if get_origin(kind) is Literal:
+                options["type"] = click.Choice(get_args(kind))
+            else:
+                options["type"] = Duration() if kind is float else Size() if field.name in _SIZES else kind
         yield click.option(declaration, field.name, **options)
 
 

@@ -13,10 +13,12 @@ import trio
 from mcpd.errors import SettingError
 from mcpd.handles import Handles
 from mcpd.server.dispatch import Dispatcher
+from mcpd.server.meter import Meter
 from mcpd.server.offer import CacheHint
 from mcpd.server.seal import Sealer
 from mcpd.sessions.subscriptions import Subscriptions
 from mcpd.tasks.tasks import Tasks
+from mcpd.timed import TimedStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -44,6 +46,9 @@ class Core:
         except ValueError as exc:
             raise SettingError(f"state_keys: {exc}") from None
         self.server = server
+        self.meter = Meter()
+        if settings.metrics:
+            store = TimedStore(store, self.meter)
         self.store = store
         self.settings = settings
         self.subscriptions = Subscriptions(server, store.bus)
@@ -54,6 +59,7 @@ class Core:
             cache=CacheHint(round(settings.cache_ttl * 1000), settings.cache_scope),
             sealer=sealer,
             handles=self.handles,
+            meter=self.meter if settings.metrics else None,
         )
         self.tasks = Tasks(
             store, self.dispatcher, self.subscriptions, capacity=settings.max_tasks, ttl=settings.task_ttl

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     import trio
 
 
+class Dropped(NamedTuple):
+    """How many records this process has removed without being told to."""
+
+    expired: int
+    evicted: int
+
+
 class RecordStore(Protocol):
     """Bytes with a deadline, by key. A record past its deadline is gone, whoever asks."""
 
@@ -58,6 +65,11 @@ class RecordStore(Protocol):
         """How many records are alive."""
         ...
 
+    @property
+    def dropped(self) -> Dropped:
+        """What has expired or given way so far, as far as this process did it."""
+        ...
+
 
 class Event(NamedTuple):
     """One event of a stream: its *id* orders it within the stream, *data* is b"" for a priming event."""
@@ -92,6 +104,11 @@ class EventLog(Protocol):
         """Drop all events of the session."""
         ...
 
+    @property
+    def dropped(self) -> int:
+        """How many events gave way before their time, as far as this process knows."""
+        ...
+
 
 class Bus(Protocol):
     """Messages between the replicas that share a store. A hint: what must not be lost stands in a record or the log."""
@@ -115,6 +132,11 @@ class Store(Protocol):
     @property
     def name(self) -> str:
         """What the start-up line and the metrics call it, without credentials."""
+        ...
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes may use the same records: then secrets must be shared as well."""
         ...
 
     @property

@@ -1,7 +1,7 @@
 """Every bound and choice of a running server, with its default: one table for arguments, flags and environment."""
 
 # No `from __future__ import annotations`: msgspec and the command line read these annotations at run time.
-from typing import Annotated, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 import msgspec
 from msgspec import Meta
@@ -19,10 +19,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
       SettingError: a value that can never work, by name.
     """
 
-    host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
+    host: Annotated[str, Meta(description="Address to listen on, or 'unix:' and the path of a Unix socket.")] = (
+        "127.0.0.1"
+    )
     port: Annotated[int, Meta(description="Port to listen on; 0 takes a free one.")] = 8000
     path: Annotated[str, Meta(description="Path of the MCP endpoint.")] = "/mcp"
+    front: Annotated[
+        Literal["direct", "hypercorn"],
+        Meta(description="What speaks HTTP: mcpd itself (direct, HTTP/1.1), or Hypercorn (HTTP/2 as well)."),
+    ] = "hypercorn"
+    tls_certfile: Annotated[str, Meta(description="Certificate chain in PEM; makes it HTTPS.")] = ""
+    tls_keyfile: Annotated[str, Meta(description="Its private key in PEM, if it is not in the same file.")] = ""
     store: Annotated[str, Meta(description="Where sessions live: 'memory', or the URL of another store.")] = "memory"
+    era: Annotated[
+        Literal["both", "modern", "legacy"],
+        Meta(description="Which revisions to speak: 2026-07-28 (modern), those with sessions (legacy), or both."),
+    ] = "both"
+    legacy_sse: Annotated[bool, Meta(description="Offer HTTP+SSE of 2024-11-05 at /sse as well (deprecated).")] = False
     session_idle: Annotated[float, Meta(description="How long a session lives after its last exchange.")] = 1800.0
     initialization_timeout: Annotated[
         float, Meta(description="How long a session lives when initialize stays its only exchange.")
@@ -53,8 +66,26 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="Origins of web pages that may call, besides those of allowed hosts; '*' for any."),
     ] = ()
     read_only: Annotated[bool, Meta(description="Offer only tools that say they are read-only.")] = False
+    metrics: Annotated[bool, Meta(description="Whether to offer metrics.")] = True
+    metrics_port: Annotated[
+        int, Meta(description="Port for metrics and debug pages, health and readiness; 0 has metrics at the main port.")
+    ] = 0
+    metrics_host: Annotated[str, Meta(description="Address of the metrics port; by default that of the server.")] = ""
+    debug_endpoints: Annotated[
+        bool, Meta(description="Offer /debug/heap, /debug/tasks and /debug/sessions on the metrics port.")
+    ] = False
     drain_timeout: Annotated[float, Meta(description="How long calls may go on after the signal to stop.")] = 20.0
     keep_alive: Annotated[float, Meta(description="How long an idle connection is kept open.")] = 75.0
+    max_connections: Annotated[
+        int, Meta(description="How many connections there may be (direct front); further ones are answered with 503.")
+    ] = 10_000
+    header_timeout: Annotated[
+        float,
+        Meta(description="How long a new connection may take to send its first header, and others theirs (direct)."),
+    ] = 10.0
+    body_timeout: Annotated[float, Meta(description="How long a request's body may take to come (direct front).")] = (
+        60.0
+    )
     state_keys: Annotated[
         tuple[str, ...],
         Meta(
@@ -68,7 +99,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     task_ttl: Annotated[float, Meta(description="How long a task is kept from its creation, and may take.")] = 3600.0
     cache_ttl: Annotated[float, Meta(description="How long modern clients may keep lists and resources.")] = 0.0
     cache_scope: Annotated[
-        str, Meta(description="Whether they may share them between users: 'private' or 'public'.")
+        Literal["private", "public"],
+        Meta(description="Whether they may share them between users: 'private' or 'public'."),
     ] = "private"
 
     def __post_init__(self) -> None:
@@ -79,6 +111,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "heartbeat",
             "write_timeout",
             "keep_alive",
+            "header_timeout",
+            "body_timeout",
             "state_ttl",
             "max_handle_ttl",
             "task_ttl",
@@ -88,13 +122,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("stream_after", "retry", "drain_timeout", "cache_ttl"):
             if not getattr(self, name) >= 0:
                 raise SettingError(f"{name} must not be negative, but is {getattr(self, name)!r}")
-        for name in ("max_sessions", "max_body", "max_buffer", "max_handles", "max_tasks"):
+        for name in ("max_sessions", "max_body", "max_buffer", "max_connections", "max_handles", "max_tasks"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} must be at least 1, not {getattr(self, name)!r}")
         if not self.path.startswith("/") or "?" in self.path or "#" in self.path:
             raise SettingError(f"path must start with '/' and have no query, but is {self.path!r}")
         if not 0 <= self.port <= 65535:
             raise SettingError(f"port must be from 0 to 65535, not {self.port!r}")
+        if not 0 <= self.metrics_port <= 65535 or (self.metrics_port and self.metrics_port == self.port):
+            raise SettingError(f"metrics_port must be another port than port, or 0, but is {self.metrics_port!r}")
+        if self.debug_endpoints and not self.metrics_port:
+            raise SettingError("debug_endpoints need a metrics_port: they are never at the main port")
+        if self.era not in {"both", "modern", "legacy"}:
+            raise SettingError(f"era is 'both', 'modern' or 'legacy', not {self.era!r}")
+        if self.front not in {"direct", "hypercorn"}:
+            raise SettingError(f"front is 'direct' or 'hypercorn', not {self.front!r}")
+        if self.tls_keyfile and not self.tls_certfile:
+            raise SettingError("tls_keyfile needs tls_certfile beside it")
         if self.cache_scope not in {"private", "public"}:
             raise SettingError(f"cache_scope is 'private' or 'public', not {self.cache_scope!r}")
 
@@ -105,6 +149,11 @@ class Options(TypedDict, total=False):
     host: str
     port: int
     path: str
+    front: Literal["direct", "hypercorn"]
+    tls_certfile: str
+    tls_keyfile: str
+    era: Literal["both", "modern", "legacy"]
+    legacy_sse: bool
     session_idle: float
     initialization_timeout: float
     max_sessions: int
@@ -119,8 +168,15 @@ class Options(TypedDict, total=False):
     allowed_host: tuple[str, ...]
     allowed_origin: tuple[str, ...]
     read_only: bool
+    metrics: bool
+    metrics_port: int
+    metrics_host: str
+    debug_endpoints: bool
     drain_timeout: float
     keep_alive: float
+    max_connections: int
+    header_timeout: float
+    body_timeout: float
     state_keys: tuple[str, ...]
     state_ttl: float
     max_handles: int
@@ -128,4 +184,4 @@ class Options(TypedDict, total=False):
     max_tasks: int
     task_ttl: float
     cache_ttl: float
-    cache_scope: str
+    cache_scope: Literal["private", "public"]

@@ -12,7 +12,7 @@ body; only then is a session looked up or made. Every refusal is a JSON-RPC erro
 from __future__ import annotations
 
 import logging
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -21,6 +21,7 @@ from mcpd.endpoint.exchange import Post
 from mcpd.endpoint.guard import Guard
 from mcpd.endpoint.legacy import Legacy
 from mcpd.endpoint.modern import Modern
+from mcpd.endpoint.operations import Operations
 from mcpd.endpoint.reply import Reply
 from mcpd.endpoint.stream import EventStream
 from mcpd.errors import (
@@ -37,13 +38,14 @@ from mcpd.protocol.headers import accepted, is_json
 from mcpd.sessions.sessions import Sessions
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from mcpd.core import Core
     from mcpd.endpoint.exchange import Exchange, HeaderList
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.server.call import Call
     from mcpd.sessions.live import Closable
+    from mcpd.settings import Settings
 
 logger: Final = logging.getLogger("mcpd.http")
 _JSON: Final = (b"content-type", b"application/json")
@@ -60,13 +62,14 @@ class Endpoint:
         self.core = core
         self.dispatcher = core.dispatcher
         self.store = core.store
-        self.settings = settings
+        self.settings: Settings = settings
         self.subscriptions = core.subscriptions
         self.sessions = Sessions(
             core.store,
             idle=settings.session_idle,
             initialization=settings.initialization_timeout,
             capacity=settings.max_sessions,
+            meter=core.meter,
         )
         self.retry = settings.retry
         self.draining = False
@@ -77,11 +80,13 @@ class Endpoint:
         self._quiet: dict[Reply, float] = {}
         self._quiet_began = trio.Event()
         loopback = settings.host.startswith("127.") or settings.host in _LOOPBACK_BINDS
-        self._guard = Guard(loopback=loopback, hosts=settings.allowed_host, origins=settings.allowed_origin)
+        self.guard = Guard(loopback=loopback, hosts=settings.allowed_host, origins=settings.allowed_origin)
         path = settings.path.rstrip("/")
         self._paths = frozenset({path or "/", path + "/"})
         self._legacy = Legacy(self)
         self._modern = Modern(self)
+        self.operations = Operations(self, {})
+        """The operators' pages on this port."""
         self._nursery: trio.Nursery | None = None
         self._drained: trio.Event | None = None
 
@@ -114,11 +119,13 @@ class Endpoint:
         for call in list(self.calls):
             call.cancel(ProtocolError(INTERNAL_ERROR, "The server is shutting down"))
 
-    def new_stream(self, exchange: Exchange) -> EventStream:
-        """A stream of the exchange, bounded as the settings say."""
+    def new_stream(self, exchange: Exchange, kind: str) -> EventStream:
+        """A stream of the exchange, bounded as the settings say; *kind* is what it counts as."""
         settings = self.settings
         return EventStream(
             exchange,
+            kind=kind,
+            counts=self.core.meter.streams,
             heartbeat=settings.heartbeat,
             max_buffer=settings.max_buffer,
             write_timeout=settings.write_timeout,
@@ -140,20 +147,27 @@ class Endpoint:
         try:
             path = exchange.path
             if path not in self._paths:
-                await self._other(exchange, path)
+                if self.operations.serves(path):
+                    await self.operations(exchange)
+                else:
+                    await self.refuse(
+                        exchange, 404, f"Nothing is at {path[:200]!r}; MCP is at {self.settings.path!r}", []
+                    )
                 return
-            cors = self._guard.check(exchange.headers)
+            cors = self.guard.check(exchange.headers)
             method = exchange.method
             if method == "POST":
                 await self._post(exchange, cors)
             elif method == "OPTIONS":
-                await exchange.respond(204, [*self._guard.preflight(exchange.headers), _ALLOW, *cors])
-            elif method == "GET":
+                await exchange.respond(204, [*self.guard.preflight(exchange.headers), _ALLOW, *cors])
+            elif method == "GET" and self.settings.era != "modern":
                 await self._legacy.get(exchange, cors)
-            elif method == "DELETE":
+            elif method == "DELETE" and self.settings.era != "modern":
                 await self._legacy.delete(exchange, cors)
             else:
-                await self.refuse(exchange, 405, f"The method {method} is not allowed", [_ALLOW, *cors])
+                # "HTTP GET or DELETE to the MCP endpoint: respond with 405" (2026-07-28, streamable-http).
+                allow = _ALLOW if self.settings.era != "modern" else (b"allow", b"POST, OPTIONS")
+                await self.refuse(exchange, 405, f"The method {method} is not allowed", [allow, *cors])
         except ExchangeClosedError:
             pass
         except BodyTooLargeError as exc:
@@ -197,26 +211,6 @@ class Endpoint:
         error = ProtocolError(INTERNAL_ERROR, message, http_status=503)
         await self._error(exchange, request_id, error, [(b"retry-after", b"5"), *cors])
 
-    async def _other(self, exchange: Exchange, path: str) -> None:
-        if path not in {"/health", "/ready"}:
-            where = self.settings.path
-            await self.refuse(exchange, 404, f"There is nothing at {path[:200]!r}; the MCP endpoint is {where!r}", [])
-            return
-        if exchange.method not in {"GET", "HEAD"}:
-            await self.refuse(exchange, 405, "Use GET or HEAD", [(b"allow", b"GET, HEAD")])
-            return
-        status, state = 200, b"ok"
-        if path == "/ready":
-            if self.draining:
-                status, state = 503, b"draining"
-            else:
-                try:
-                    await self.store.ping()
-                except StoreError:
-                    status, state = 503, b"store"
-        body = b"" if exchange.method == "HEAD" else b'{"status":"%s"}' % state
-        await exchange.respond(status, [_JSON, (b"cache-control", b"no-store")], body)
-
     async def _post(self, exchange: Exchange, cors: HeaderList) -> None:
         headers = exchange.headers
         if not is_json(headers.get(b"content-type")):
@@ -229,15 +223,16 @@ class Endpoint:
         body = await exchange.body(self.settings.max_body)
         post = Post(exchange, cors, json, sse)
         batch = jsonrpc.decode_batch(body)
-        if batch is not None:
+        if batch is not None and self.settings.era != "modern":
             await self._legacy.post_batch(post, batch)
             return
         message = jsonrpc.decode(body)
         request_id = None if message.id is jsonrpc.UNSET else message.id
         try:
             meta = requests.read_meta(message.params)
-            version = headers.get(b"mcp-protocol-version")
-            if envelope.is_modern(meta, version):
+            modern = envelope.is_modern(meta, headers.get(b"mcp-protocol-version"))
+            envelope.check_era(self.settings.era, message, modern=modern)
+            if modern:
                 await self._modern.post(post, message, meta)
             else:
                 await self._legacy.post(post, message, meta)
@@ -248,31 +243,26 @@ class Endpoint:
 
     # ----- Calls
 
-    async def run_call(self, call: Call, reply: Reply) -> None:
-        """Run one request's handler and send its response."""
-        self._be_quiet(reply)
-        with self.in_flight(call):
+    async def run_call(self, call: Call, reply: Reply, now: float) -> None:
+        """Run one request's handler, which began at *now*, and send its response."""
+        self.calls.add(call)
+        self._quiet[reply] = now + self.settings.stream_after
+        if len(self._quiet) == 1:
+            self._quiet_began.set()
+        try:
             try:
                 answer = await self.dispatcher.answer(call)
             finally:
                 self._quiet.pop(reply, None)
             await reply.answer(answer, 200 if answer is None else answer.status)
-
-    @contextmanager
-    def in_flight(self, call: Call) -> Generator[None]:
-        """The call counts as in flight while this is open."""
-        self.calls.add(call)
-        try:
-            yield
         finally:
-            self.calls.discard(call)
-            if self._drained is not None and not self.calls:
-                self._drained.set()
+            self.call_done(call)
 
-    def _be_quiet(self, reply: Reply) -> None:
-        self._quiet[reply] = trio.current_time() + self.settings.stream_after
-        if len(self._quiet) == 1:
-            self._quiet_began.set()
+    def call_done(self, call: Call) -> None:
+        """The call is no longer in flight; a drain may be waiting for that."""
+        self.calls.discard(call)
+        if self._drained is not None and not self.calls:
+            self._drained.set()
 
     async def _watch_quiet(self) -> None:
         # One task for all calls: whose response has not begun within `stream_after` becomes a stream. They stand in the

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mcpd.protocol.headers import Headers
+    from mcpd.settings import Settings
 
 HeaderList = list[tuple[bytes, bytes]]
 """Response header fields: names in lower case, and values."""
@@ -71,6 +72,19 @@ class Exchange(Protocol):
 
         One callback for an exchange: the last one given counts. It is not called once the response is complete.
         """
+        ...
+
+
+class Handler(Protocol):
+    """What answers exchanges: an endpoint, or something around or beside one."""
+
+    @property
+    def settings(self) -> Settings:
+        """The bounds that the front keeps."""
+        ...
+
+    async def __call__(self, exchange: Exchange) -> None:
+        """Answer one exchange. It raises nothing but ``trio.Cancelled``."""
         ...
 
 

@@ -63,11 +63,11 @@ class Legacy:
                 call = self._new_call(post.exchange, message, meta, session)
                 call.outlet = reply = self._reply(post, session)
                 if session is None:
-                    await self._endpoint.run_call(call, reply)
+                    await self._endpoint.run_call(call, reply, began)
                     return
                 session.live.enter(call)
                 try:
-                    await self._endpoint.run_call(call, reply)
+                    await self._endpoint.run_call(call, reply, began)
                 finally:
                     session.live.leave(call)
             else:
@@ -97,10 +97,11 @@ class Legacy:
 
         async def run(call: Call) -> None:
             session.live.enter(call)
+            endpoint.calls.add(call)
             try:
-                with endpoint.in_flight(call):
-                    answer = await endpoint.dispatcher.answer(call)
+                answer = await endpoint.dispatcher.answer(call)
             finally:
+                endpoint.call_done(call)
                 session.live.leave(call)
             if answer is not None:
                 answers.append(answer.body)
@@ -267,7 +268,7 @@ class Legacy:
     ) -> None:
         """The standalone stream: changes, as they come. With *after*, first what was missed."""
         endpoint = self._endpoint
-        stream = endpoint.new_stream(exchange)
+        stream = endpoint.new_stream(exchange, "get")
         listener = Listener(session, stream, log)
         if after is not None and log is not None:
             missed = await log.read(session.key, LISTENER, after=after)
@@ -277,7 +278,7 @@ class Legacy:
                 if event.data:
                     stream.push(sse_encoding.message(event.data, f"{LISTENER}.{event.id}"))
         elif log is not None:
-            number = await log.append(session.key, LISTENER, b"")
+            number = await session.log(LISTENER, b"")
             if session.revision.priming:
                 stream.push(sse_encoding.priming(f"{LISTENER}.{number}", retry=endpoint.retry))
         live = session.live
@@ -302,7 +303,7 @@ class Legacy:
         stream_id, after = event
         if await log.read(session.key, stream_id, after=after) is None:
             raise refusal(400, "That event is not known (any more): its stream cannot be resumed")
-        stream = self._endpoint.new_stream(exchange)
+        stream = self._endpoint.new_stream(exchange, "resume")
 
         async def follow() -> None:
             position = after
@@ -355,6 +356,8 @@ class Listener:
     async def deliver(self, change: Change) -> None:
         """Send the change if the session wants it."""
         session = self._session
+        if session.live.ended:
+            return  # what is logged now would be kept for nobody
         if change.kind == "resource":
             # What it is subscribed to stands in its record: any replica may have changed it since the stream was
             # opened.
@@ -364,7 +367,7 @@ class Listener:
         message = change.notification()
         event_id = None
         if self._log is not None:
-            event_id = f"{LISTENER}.{await self._log.append(session.key, LISTENER, message)}"
+            event_id = f"{LISTENER}.{await session.log(LISTENER, message)}"
         self._stream.push(sse_encoding.message(message, event_id))
 
 

@@ -38,7 +38,7 @@ async def listen(endpoint: Endpoint, post: Post, call: Call) -> None:
     """
     if not post.sse:
         raise ProtocolError(INVALID_REQUEST, "Accept must allow text/event-stream to listen", http_status=406)
-    stream = endpoint.new_stream(post.exchange)
+    stream = endpoint.new_stream(post.exchange, "listen")
 
     async def send(message: bytes) -> None:
         await trio.lowlevel.checkpoint()

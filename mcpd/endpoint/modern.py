@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+import trio
 
 from mcpd.endpoint.listen import listen
 from mcpd.endpoint.reply import Reply
-from mcpd.errors import INVALID_REQUEST, METHOD_NOT_FOUND, ProtocolError
+from mcpd.errors import INVALID_REQUEST, ProtocolError
 from mcpd.listening import METHOD as LISTEN
 from mcpd.protocol import envelope, requests
+from mcpd.server.background import unknown_method
 from mcpd.server.call import Call
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ class Modern:
         envelope.check_headers(headers, message.method, message.params)
         dispatcher = self._endpoint.dispatcher
         if message.method != LISTEN and not dispatcher.knows(message.method, read.revision):
-            raise ProtocolError(METHOD_NOT_FOUND, f"Unknown method {message.method!r}", http_status=404)
+            raise unknown_method(message.method, read.revision)
         if message.method == "tools/call":
             self._check_call(exchange, message.params)
         call = Call(
@@ -68,7 +70,7 @@ class Modern:
             await listen(self._endpoint, post, call)
             return
         call.outlet = reply = Reply(post, self._endpoint, cancel=call.cancel)
-        await self._endpoint.run_call(call, reply)
+        await self._endpoint.run_call(call, reply, trio.current_time())
 
     def _check_call(self, exchange: Exchange, params: msgspec.Raw) -> None:
         decoded = requests.decode_params(requests.CallToolParams, params)

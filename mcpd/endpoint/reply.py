@@ -7,13 +7,14 @@ the event log as well; losing the connection then loses nothing.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import trio
 
 from mcpd.endpoint.stream import HEADERS, EventStream
-from mcpd.errors import CONNECTION_CLOSED, ClientError
+from mcpd.errors import CONNECTION_CLOSED, ClientError, StoreError
 from mcpd.protocol import sse
 from mcpd.protocol.jsonrpc import encode_notification, encode_request
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mcpd.sessions.sessions import Session
 
 T = TypeVar("T")
+logger: Final = logging.getLogger("mcpd.http")
 _JSON: Final = (b"content-type", b"application/json")
 
 
@@ -37,7 +39,7 @@ class Streams(Protocol):
 
     retry: float
 
-    def new_stream(self, exchange: Exchange) -> EventStream:
+    def new_stream(self, exchange: Exchange, kind: str) -> EventStream:
         """A new stream of the exchange."""
         ...
 
@@ -131,8 +133,9 @@ class Reply:
             await trio.lowlevel.checkpoint()
             return
         stream = await self._open()
-        stream.finish()
-        await stream.done.wait()
+        if self._primed:
+            stream.finish()
+            await stream.done.wait()
 
     # ----- The endpoint's side
 
@@ -155,12 +158,15 @@ class Reply:
         self._finished = True
         # The call holds this reply as its outlet; holding the call as well would make a cycle.
         self._cancel = None
+        if self._opened is not None:
+            # It may be about to become a stream just now.
+            await self._opened.wait()
         stream = self._stream
         if stream is not None:
             for index, body in enumerate(bodies):
                 await self._emit(body, last=index == len(bodies) - 1)
-            if not bodies and self._log is not None and self._session is not None:
-                await self._log.append(self._session.key, self._stream_id, b"", last=True)
+            if not bodies:
+                await self._keep(b"", last=True)
             stream.finish()
             await stream.done.wait()
         elif not bodies:
@@ -174,37 +180,64 @@ class Reply:
             await self._exchange.respond(status, [*HEADERS, *self._headers], events)
 
     async def _open(self) -> EventStream:
-        if self._opened is not None:
+        while self._opened is not None:
             await self._opened.wait()
-            assert self._stream is not None  # noqa: S101 - set before the event
-            return self._stream
-        self._opened = trio.Event()
-        stream = self._streams.new_stream(self._exchange)
-        if self._cancel is None:
-            self._exchange.on_close(stream.close)
-        if self._log is not None and self._session is not None:
-            self._stream_id = secrets.token_urlsafe(9)
-            self._order = trio.Lock()
-            if self._primed:
-                number = await self._log.append(self._session.key, self._stream_id, b"")
-                stream.push(sse.priming(f"{self._stream_id}.{number}", retry=self._streams.retry))
-        self._stream = stream
-        self._streams.start_stream(stream, [*HEADERS, *self._headers])
-        self._opened.set()
+            if self._stream is not None:
+                return self._stream
+        stream = self._streams.new_stream(self._exchange, "post")
+        if self._finished:
+            # Who opened it was cancelled, and the response has been sent without it.
+            stream.close()
+            stream.done.set()
+            return stream
+        opened = self._opened = trio.Event()
+        try:
+            if self._resumable() is not None:
+                self._stream_id = secrets.token_urlsafe(9)
+                self._order = trio.Lock()
+                first = await self._keep(b"") if self._primed else None
+                self._primed = first is not None
+                if first is not None:
+                    stream.push(sse.priming(first, retry=self._streams.retry))
+            if self._cancel is None:
+                self._exchange.on_close(stream.close)
+            self._stream = stream
+            self._streams.start_stream(stream, [*HEADERS, *self._headers])
+        finally:
+            # When this was cancelled on the way, who waits for the stream opens it.
+            if self._stream is None:
+                self._opened = None
+            opened.set()
         return stream
 
     async def _emit(self, message: bytes, *, last: bool = False) -> None:
         stream = await self._open()
-        if self._order is None or self._log is None or self._session is None:
+        if self._order is None:
             data = sse.message(message)
             await stream.room(len(data))
             stream.push(data)
             return
         async with self._order:
-            number = await self._log.append(self._session.key, self._stream_id, message, last=last)
-            data = sse.message(message, f"{self._stream_id}.{number}")
+            data = sse.message(message, await self._keep(message, last=last))
             await stream.room(len(data))
             stream.push(data)
+
+    async def _keep(self, data: bytes, *, last: bool = False) -> str | None:
+        """Log an event of a stream that can be resumed; its id, or None if it is not kept."""
+        session = self._session
+        if session is None or not self._resumable():
+            return None
+        try:
+            number = await session.log(self._stream_id, data, last=last)
+        except StoreError as exc:
+            # The client gets it all the same; it only cannot resume from here.
+            logger.warning("An event of a stream could not be logged: %s", exc)
+            return None
+        return f"{self._stream_id}.{number}"
+
+    def _resumable(self) -> EventLog | None:
+        """The event log, unless the session has ended: what came after that would be kept for nobody."""
+        return None if self._session is None or self._session.live.ended else self._log
 
     def _lost(self) -> None:
         if self._stream is not None:

@@ -33,9 +33,11 @@ class EventStream:
 
     __slots__ = (
         "_buffer",
+        "_counts",
         "_exchange",
         "_finishing",
         "_heartbeat",
+        "_kind",
         "_max_buffer",
         "_room",
         "_size",
@@ -45,15 +47,28 @@ class EventStream:
         "done",
     )
 
-    def __init__(self, exchange: Exchange, *, heartbeat: float, max_buffer: int, write_timeout: float) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        *,
+        kind: str,
+        counts: dict[str, int],
+        heartbeat: float,
+        max_buffer: int,
+        write_timeout: float,
+    ) -> None:
         """
         Args:
           exchange: whose response it is.
+          kind: what it counts as.
+          counts: open streams by kind.
           heartbeat: seconds of silence after which a comment is sent.
           max_buffer: bytes that may wait for the client to read.
           write_timeout: seconds that one write may take before the client counts as gone.
         """  # noqa: D205, D212 - the class says it
         self._exchange = exchange
+        self._kind = kind
+        self._counts = counts
         self._heartbeat = heartbeat
         self._max_buffer = max_buffer
         self._write_timeout = write_timeout
@@ -103,6 +118,7 @@ class EventStream:
 
     async def run(self, headers: HeaderList) -> None:
         """Write until the stream is finished or closed. Cancelling it closes it."""
+        self._counts[self._kind] += 1
         try:
             await self._write_all(headers)
         except ExchangeClosedError:
@@ -111,6 +127,7 @@ class EventStream:
             # One client's stream must not take the server with it.
             logger.exception("Writing a stream failed")
         finally:
+            self._counts[self._kind] -= 1
             self.close()
             self.done.set()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import trio
 
 from mcpd.errors import BodyTooLargeError, ExchangeClosedError
+from mcpd.fronts.legacy_sse import handler_of
 from mcpd.protocol.headers import Headers
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ Receive: TypeAlias = "Callable[[], Awaitable[Message]]"
 Send: TypeAlias = "Callable[[Message], Awaitable[None]]"
 
 logger: Final = logging.getLogger("mcpd.http")
+MAX_HEAD: Final = 64 * 1024
+"""Bytes of a request's header."""
 
 
 class AsgiApp:
@@ -34,7 +37,7 @@ class AsgiApp:
     def __init__(self, endpoint: Endpoint) -> None:
         """Args: *endpoint*: to serve."""
         self.endpoint = endpoint
-        self._running = False
+        self._handle = handler_of(endpoint)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection of the ASGI server: a lifespan or an HTTP request."""
@@ -66,7 +69,14 @@ class AsgiApp:
         exchange = AsgiExchange(scope, receive, send)
         async with trio.open_nursery() as nursery:
             exchange.watch_in(nursery)
-            await self.endpoint(exchange)
+            # Servers may look at the size only when the header comes in several pieces (h11 does).
+            size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+            if size > MAX_HEAD:
+                logger.warning("Refused a header of %d bytes, of at most %d", size, MAX_HEAD)
+                message = f"The header is longer than {MAX_HEAD} bytes"
+                await self.endpoint.refuse(exchange, 431, message, [(b"connection", b"close")])
+            else:
+                await self._handle(exchange)
             nursery.cancel_scope.cancel()
         exchange.release()
 

@@ -226,7 +226,9 @@ class Connection:
 
     async def _request(self, message: Message, request_id: RequestId) -> None:
         meta = requests.read_meta(message.params)
-        if envelope.is_modern(meta, None):
+        modern = envelope.is_modern(meta, None)
+        envelope.check_era(self._core.settings.era, message, modern=modern)
+        if modern:
             read = envelope.read_envelope(meta, over_http=False)
             await self._start(message, request_id, meta, read)
         elif message.method == "initialize":

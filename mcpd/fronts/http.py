@@ -1,14 +1,13 @@
-"""Serving HTTP with Hypercorn on Trio, from binding the port to a clean end.
+"""Serving HTTP on Trio, with the direct front or with Hypercorn, from binding the port to a clean end.
 
 Hypercorn waits its grace time on the signal to stop, and then cancels, without a final chunk. So mcpd hears the signal
-itself: no longer ready, streams end, calls are drained, and Hypercorn is left to close what is idle.
+itself: no longer ready, streams end, calls are drained, and the front is left to close what is idle.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import socket
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import trio
@@ -16,9 +15,14 @@ from hypercorn.config import Config
 from hypercorn.trio import serve as hypercorn_serve  # pyright: ignore[reportUnknownVariableType]
 
 from mcpd.core import Core
+from mcpd.debug import Debug
 from mcpd.endpoint.endpoint import Endpoint
-from mcpd.errors import SettingError
+from mcpd.endpoint.operations import Operations
 from mcpd.fronts.asgi import AsgiApp
+from mcpd.fronts.direct.listener import DirectFront
+from mcpd.fronts.legacy_sse import handler_of
+from mcpd.fronts.sockets import bind, bound, tls_context, url
+from mcpd.metrics import Metrics
 from mcpd.settings import Options, Settings
 from mcpd.stores import open_store
 
@@ -85,56 +89,64 @@ async def serve(
     """
     settings = Settings(**options)
     endpoint = new_endpoint(server, store, settings)
-    with bind(settings.host, settings.port) as sock:
-        host, port = sock.getsockname()[:2]
-        url = f"http://{f'[{host}]' if ':' in host else host}:{port}{settings.path}"
+    tls = tls_context(settings)
+    with bound(settings) as sock:
         async with endpoint.running(), trio.open_nursery() as nursery:
             stopping = trio.Event()
+            await nursery.start(_operations, endpoint)
 
             async def drain_on_stop(stop: Callable[[], Awaitable[object]]) -> None:
                 await stop()
-                # Hypercorn closes its listeners and idle connections on this event, and waits for the others.
+                # The front closes its listeners and idle connections on this event, and waits for the others.
                 stopping.set()
                 await endpoint.drain()
 
             if stop is not None:
                 nursery.start_soon(drain_on_stop, stop)
-            # Hypercorn closes the socket it is given, as we do ours.
-            config = _config(settings, os.dup(sock.fileno()))
-            hypercorn = trio.Event()
+            finished = trio.Event()
 
-            async def run(*, task_status: trio.TaskStatus[list[str]]) -> None:
-                await hypercorn_serve(
-                    _application(AsgiApp(endpoint)), config, shutdown_trigger=stopping.wait, task_status=task_status
-                )
-                hypercorn.set()
+            async def run(*, task_status: trio.TaskStatus[Any]) -> None:
+                if settings.front == "direct":
+                    # Our own drain ends first; the front's, which cancels, is the last resort.
+                    grace = settings.drain_timeout + 2.0
+                    await DirectFront(handler_of(endpoint)).serve(
+                        sock, stop=stopping.wait, grace=grace, tls=tls, task_status=task_status
+                    )
+                else:
+                    # Hypercorn closes the socket it is given, as we do ours.
+                    config = _config(settings, os.dup(sock.fileno()))
+                    await hypercorn_serve(
+                        _application(AsgiApp(endpoint)), config, shutdown_trigger=stopping.wait, task_status=task_status
+                    )
+                finished.set()
 
             await nursery.start(run)
-            task_status.started(url)
-            await hypercorn.wait()
+            task_status.started(url(sock, settings))
+            await finished.wait()
             nursery.cancel_scope.cancel()
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A bound TCP socket.
-
-    Raises:
-      SettingError: the name is unknown, or the port is taken or not allowed.
-    """
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        sock = socket.socket(family, kind, proto)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(address)
-        except BaseException:
-            sock.close()
-            raise
-    except OSError as exc:
-        raise SettingError(f"Cannot listen on {host}:{port}: {exc.strerror or exc}") from exc
-    return sock
+async def _operations(endpoint: Endpoint, *, task_status: trio.TaskStatus[None]) -> None:
+    """Offer metrics and debug pages where the settings want them."""
+    settings = endpoint.settings
+    pages: dict[str, Callable[[], Awaitable[tuple[bytes, bytes]]]] = {}
+    async with trio.open_nursery() as nursery:
+        if settings.metrics:
+            metrics = Metrics(endpoint)
+            await nursery.start(metrics.run)
+            pages["/metrics"] = metrics.page
+        if not settings.metrics_port:
+            endpoint.operations = Operations(endpoint, pages)
+            task_status.started()
+            return
+        if settings.debug_endpoints:
+            debug = Debug(endpoint)
+            pages |= {"/debug/heap": debug.heap, "/debug/tasks": debug.tasks, "/debug/sessions": debug.sessions}
+        # Who looks inside a server should be on its machine, unless the operator says otherwise.
+        host = settings.metrics_host or ("127.0.0.1" if settings.debug_endpoints else settings.host)
+        with bind(host, settings.metrics_port) as sock:
+            front = DirectFront(Operations(endpoint, pages))
+            await front.serve(sock, stop=trio.sleep_forever, grace=1.0, task_status=task_status)
 
 
 def _config(settings: Settings, descriptor: int) -> Config:
@@ -143,6 +155,8 @@ def _config(settings: Settings, descriptor: int) -> Config:
     config.accesslog = None
     config.errorlog = logging.getLogger("mcpd.hypercorn")
     config.include_server_header = False
+    config.certfile = settings.tls_certfile or None
+    config.keyfile = settings.tls_keyfile or settings.tls_certfile or None
     config.keep_alive_timeout = settings.keep_alive
     config.h11_max_incomplete_size = 64 * 1024
     # Our own drain ends first; Hypercorn's, which cancels, is the last resort.

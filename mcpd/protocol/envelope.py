@@ -13,6 +13,7 @@ import msgspec
 from mcpd.errors import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
+    INVALID_REQUEST,
     UNSUPPORTED_PROTOCOL_VERSION,
     ProtocolError,
 )
@@ -23,6 +24,7 @@ from mcpd.protocol.types import LOGGING_LEVELS, ClientCapabilities, Implementati
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mcpd.protocol.jsonrpc import Message
     from mcpd.protocol.requests import Meta
 
 NAMED_BY: Final = {
@@ -35,6 +37,7 @@ NAMED_BY: Final = {
 }
 """The member of params that ``Mcp-Name`` mirrors, by method."""
 
+_MAX_SAFE_INTEGER: Final = 2**53 - 1
 _capabilities: Final = msgspec.json.Decoder(ClientCapabilities)
 _implementation: Final = msgspec.json.Decoder(Implementation)
 
@@ -55,6 +58,29 @@ def is_modern(meta: Meta, version_header: str | None) -> bool:
     alone makes no request modern.
     """
     return meta.protocol_version is not msgspec.UNSET or version_header in MODERN
+
+
+def check_era(era: str, message: Message, *, modern: bool) -> None:
+    """Refuse the era that the server was told not to speak, so that clients of both eras fall back as they should.
+
+    Args:
+      era: ``both``, ``modern`` or ``legacy``.
+      message: what was received.
+      modern: what `is_modern` said of it.
+
+    Raises:
+      ProtocolError: with status 400. A modern-only server names its revisions to an ``initialize``; a legacy-only
+      server
+        answers with no modern code, which is how clients know it (2026-07-28, basic/versioning, "Backward
+        Compatibility").
+    """
+    if era == "modern" and not modern:
+        if message.method == "initialize":
+            asked: Any = msgspec.json.decode(message.params).get("protocolVersion")
+            raise unsupported(asked if isinstance(asked, str) else "", tuple(MODERN))
+        raise mismatch("This server speaks 2026-07-28 only: send MCP-Protocol-Version, and the envelope in _meta")
+    if era == "legacy" and modern:
+        raise ProtocolError(INVALID_REQUEST, "This server has sessions: begin with initialize", http_status=400)
 
 
 def read_envelope(
@@ -152,6 +178,11 @@ def check_parameters(
             continue
         if sent is None:
             raise mismatch(f"{field} is missing, but the argument {where} is there")
+        if kind == "integer" and isinstance(value, int | float) and abs(value) > _MAX_SAFE_INTEGER:
+            # "Integer values MUST be within the safe range" (server/tools, x-mcp-header).
+            raise ProtocolError(
+                INVALID_PARAMS, f"The argument {where} must be within +-{_MAX_SAFE_INTEGER}", http_status=400
+            )
         text = unwrap(sent)
         if text is None or not _equal(text, value, kind):
             raise mismatch(f"{field} does not equal the argument {where}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Headers:
             yield name.decode("latin-1"), value.decode("latin-1").strip(" \t")
 
 
+# What clients send in these fields are a few constants; whoever sends others only makes them slower for himself.
+@lru_cache(maxsize=256)
 def accepted(accept: str | None) -> tuple[bool, bool]:
     """Whether an Accept field allows application/json, and text/event-stream.
 
@@ -70,6 +73,7 @@ def accepted(accept: str | None) -> tuple[bool, bool]:
     return found[0], found[1]
 
 
+@lru_cache(maxsize=256)
 def is_json(content_type: str | None) -> bool:
     """Whether a Content-Type field says JSON in UTF-8. Other parameters are nobody's business."""
     if content_type is None:
@@ -84,6 +88,7 @@ def is_json(content_type: str | None) -> bool:
     return True
 
 
+@lru_cache(maxsize=256)
 def host_name(host: str) -> tuple[str, str | None] | None:
     """Name (lower case, brackets kept) and port of a Host field; None when it is no host."""
     match = _HOST.fullmatch(host)

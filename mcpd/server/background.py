@@ -8,6 +8,7 @@ from mcpd.errors import METHOD_NOT_FOUND, CapabilityError, ProtocolError
 
 if TYPE_CHECKING:
     from mcpd.protocol.requests import CallToolParams
+    from mcpd.protocol.revisions import Revision
     from mcpd.server.call import Call
     from mcpd.server.offer import Offer
     from mcpd.server.tools import ToolEntry
@@ -53,3 +54,9 @@ def as_task(offer: Offer, call: Call, tool: ToolEntry, params: CallToolParams) -
         return asked
     how = "as a task only" if tool.task == "required" else "not as a task"
     raise ProtocolError(METHOD_NOT_FOUND, f"Tool {tool.name!r} can be called {how}")
+
+
+def unknown_method(method: str, revision: Revision) -> ProtocolError:
+    """-32601; over modern HTTP with status 404 (2026-07-28, basic/transports/streamable-http)."""
+    status = 404 if revision.modern else None
+    return ProtocolError(METHOD_NOT_FOUND, f"Unknown method {method!r}", http_status=status)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, cast
+from urllib.parse import urlsplit
 
 import msgspec
 import trio
@@ -321,7 +322,9 @@ class Context:
         if capability not in there:
             raise ValueError(f"Unknown capability {capability!r}; known are {', '.join(there)}")
         if not there[capability]:
-            name, _, part = capability.partition(".")
+            # To a client that declared URLs only, an empty "elicitation" would say nothing new.
+            needed = "elicitation.form" if capability == "elicitation" else capability
+            name, _, part = needed.partition(".")
             raise CapabilityError({name: {part: {}} if part else {}}, what=capability)
 
     async def elicit(
@@ -387,7 +390,8 @@ class Context:
           ValueError: *url* is no http(s) URL.
         """
         self.require("elicitation.url")
-        if not url.startswith(("https://", "http://")):
+        parts = urlsplit(url)
+        if parts.scheme not in {"https", "http"} or not parts.hostname:
             raise ValueError(f"{url!r} is no http(s) URL")
         params = {"mode": "url", "message": message, "url": url}
         if not self._call.revision.modern:
@@ -483,5 +487,7 @@ def _check_tool_results(messages: list[SamplingMessage]) -> None:
         if set(results) != open_uses or len(results) != len(open_uses):
             raise ValueError("Each tool use needs its one result in the next message")
         open_uses = {block.id for block in blocks if isinstance(block, ToolUseContent)}
+        if (results and message.role != "user") or (open_uses and message.role != "assistant"):
+            raise ValueError("The assistant uses tools, and the user's messages hold the results")
     if open_uses:
         raise ValueError("Each tool use needs its one result in the next message")

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import logging
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from mcpd.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CapabilityError, ProtocolError, StoreError
+from mcpd.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    CapabilityError,
+    ProtocolError,
+    StoreError,
+    only,
+)
 from mcpd.protocol.jsonrpc import encode_error, encode_result
+from mcpd.server.background import unknown_method
 from mcpd.server.context import Context
 from mcpd.server.methods import LEGACY_METHODS, MODERN_METHODS, Handler
 from mcpd.server.offer import CacheHint, Offer
+from mcpd.server.rounds import CallEndedError
 from mcpd.server.seal import Sealer
 
 if TYPE_CHECKING:
@@ -18,6 +28,7 @@ if TYPE_CHECKING:
     from mcpd.protocol.revisions import Revision
     from mcpd.server.call import Call
     from mcpd.server.context import HandleSource
+    from mcpd.server.meter import Meter
     from mcpd.server.server import Server
 
 S = TypeVar("S")
@@ -47,6 +58,7 @@ class Dispatcher:
         cache: CacheHint = _NO_HINT,
         sealer: Sealer | None = None,
         handles: HandleSource | None = None,
+        meter: Meter | None = None,
     ) -> None:
         """
         Args:
@@ -55,10 +67,13 @@ class Dispatcher:
           cache: what modern clients are told of lists and resources.
           sealer: seals what a modern call wants to know again; by default with a key of its own.
           handles: where ``ctx.handles`` are.
+          meter: counts requests and tools.
         """  # noqa: D205, D212 - the class says it
         self.server = server
         self.offer = Offer(server, read_only=read_only, cache=cache, sealer=sealer or Sealer())
+        self.offer.meter = meter
         self._handles = handles
+        self._meter = meter
         self._legacy: dict[str, Handler] = dict(LEGACY_METHODS)
         self._modern: dict[str, Handler] = dict(MODERN_METHODS)
 
@@ -83,24 +98,34 @@ class Dispatcher:
         Whatever a handler does, this returns: only ``trio.Cancelled`` of a scope around it, and what is no Exception,
         goes through.
         """
+        meter = self._meter
+        if meter is None:
+            return await self._answer(call)
+        began = perf_counter()
+        answer = None
+        try:
+            answer = await self._answer(call)
+        finally:
+            modern = call.revision.modern
+            method = call.method if call.method in (self._modern if modern else self._legacy) else "unknown"
+            outcome = "cancelled" if answer is None else "error" if answer.code else "ok"
+            meter.request("modern" if modern else "legacy", method, outcome, perf_counter() - began)
+        return answer
+
+    async def _answer(self, call: Call) -> Answer | None:
         call.lifespan = self.offer.lifespan
         modern = call.revision.modern
         handler = (self._modern if modern else self._legacy).get(call.method)
         try:
             if handler is None:
-                return _error(
-                    call,
-                    ProtocolError(
-                        METHOD_NOT_FOUND, f"Unknown method {call.method!r}", http_status=404 if modern else None
-                    ),
-                )
+                return _error(call, unknown_method(call.method, call.revision))
             with call.scope:
                 result = await handler(self.offer, call, Context(self.server, call, self._handles))
-                return Answer(encode_result(call.id, self.offer.complete(result, call.revision)))
-            # Only our own scope's cancellation comes here.
-            if call.rounds is not None and call.rounds.open and not call.cancelled:
-                return Answer(encode_result(call.id, self.offer.signed(call.rounds.result())))
-            return None if call.answer is None else _error(call, call.answer)
+                if call.rounds is None or not call.rounds.open:
+                    return Answer(encode_result(call.id, self.offer.complete(result, call.revision)))
+                # A handler that has swallowed the cancellation has asked all the same.
+            # Besides that, only our own scope's cancellation comes here.
+            return self._ended(call)
         except CapabilityError as exc:
             # -32021 is a code of the modern era.
             return _error(call, exc if modern else ProtocolError(INVALID_PARAMS, exc.message))
@@ -114,6 +139,16 @@ class Dispatcher:
         except Exception:
             logger.exception("%s failed", call.method)
             return _error(call, ProtocolError(INTERNAL_ERROR, "Internal error"))
+        except (CallEndedError, BaseExceptionGroup) as exc:
+            if not isinstance(only(exc), CallEndedError):
+                raise
+            return self._ended(call)
+
+    def _ended(self, call: Call) -> Answer | None:
+        """The answer of a call that was stopped before it had a result: its questions, or what stopped it."""
+        if call.rounds is not None and call.rounds.open and not call.cancelled:
+            return Answer(encode_result(call.id, self.offer.signed(call.rounds.result())))
+        return None if call.answer is None else _error(call, call.answer)
 
 
 def _error(call: Call, error: ProtocolError) -> Answer:

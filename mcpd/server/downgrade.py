@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
 from msgspec import UNSET
 
 from mcpd.protocol.types import (
+    Annotations,
     AudioContent,
     BlobResourceContents,
     EmbeddedResource,
@@ -34,6 +36,8 @@ def declaration(item: D, revision: Revision) -> D:
         item.meta = None
         if isinstance(item, Tool):
             item.output_schema = None
+        elif isinstance(item, Resource | ResourceTemplate):
+            item.annotations = _annotations(item.annotations)
     if not revision.audio and isinstance(item, Tool):
         item.annotations = None
     return item
@@ -44,12 +48,20 @@ def block(content: ContentBlock, revision: Revision) -> ContentBlock:
     if not revision.structured and isinstance(content, ResourceLink):
         return TextContent(content.uri)
     if not revision.icons and isinstance(content, ResourceLink) and content.icons:
-        content.icons = None
+        # The block may be one that the handler keeps, and returns to others.
+        return msgspec.structs.replace(content, icons=None)
     if not revision.audio and isinstance(content, AudioContent):
         # 2024-11-05 has no audio, but resources of any type.
         blob = BlobResourceContents(uri="data:" + content.mime_type, mime_type=content.mime_type, blob=content.data)
-        return EmbeddedResource(blob, content.annotations)
+        return EmbeddedResource(blob, _annotations(content.annotations))
+    if not revision.structured and content.annotations is not None:
+        return msgspec.structs.replace(content, annotations=_annotations(content.annotations))
     return content
+
+
+def _annotations(found: Annotations | None) -> Annotations | None:
+    """The annotations as they were before 2025-06-18 brought ``lastModified``."""
+    return None if found is None else msgspec.structs.replace(found, last_modified=None)
 
 
 def result(value: CallToolResult, revision: Revision) -> CallToolResult:

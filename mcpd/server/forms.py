@@ -12,12 +12,13 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
-from mcpd.server.schema import Validator
+from mcpd.server.schema import Validator, is_object
 
 T = TypeVar("T")
 
 _FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
 _PRIMITIVES: Final = frozenset({"string", "number", "integer", "boolean"})
+_ONLY: Final = "a form has text, numbers, booleans, choices of strings and lists of such choices only"
 
 
 class Form(Generic[T]):
@@ -36,6 +37,7 @@ class Form(Generic[T]):
         if isinstance(schema, dict):
             self.schema = schema
             self._read = partial(_checked, Validator(schema))
+            _check_flat(schema)
         else:
             self.schema = _flat_schema(schema)
             self._read = partial(msgspec.convert, type=schema)
@@ -54,6 +56,22 @@ def _checked(validator: Validator, content: object) -> Any:
     if wrong is not None:
         raise ValueError(wrong)
     return content
+
+
+def _check_flat(schema: dict[str, Any]) -> None:
+    """Refuse a schema written by hand that is valid, and yet no form (the schema's ``PrimitiveSchemaDefinition``)."""
+    properties = schema.get("properties")
+    if schema.get("type") != "object" or not is_object(properties):
+        raise TypeError("A form's schema says type object and has properties")
+    for field, inner in properties.items():
+        kind = inner.get("type") if is_object(inner) else None
+        if kind == "array":
+            items = inner.get("items")
+            fits = is_object(items) and ("enum" in items or "anyOf" in items)
+        else:
+            fits = kind in _PRIMITIVES and inner.get("format", "email") in _FORMATS
+        if not fits:
+            raise TypeError(f"{field}: {_ONLY}")
 
 
 def _flat_schema(kind: type[Any]) -> dict[str, Any]:
@@ -91,4 +109,4 @@ def _primitive(where: str, schema: dict[str, Any], components: dict[str, Any]) -
             return schema | {"items": items}
     elif kind in _PRIMITIVES:
         return {key: value for key, value in schema.items() if key != "format" or value in _FORMATS}
-    raise TypeError(f"{where}: a form has text, numbers, booleans, choices of strings and lists of such choices only")
+    raise TypeError(f"{where}: {_ONLY}")

@@ -22,12 +22,22 @@ async def invoke(signature: Signature, arguments: Any, context: Context, limiter
 
     A plain function runs in a thread, of which *limiter* allows so many at once. When its call is cancelled it runs to
     its end unobserved, and holds its place in *limiter* until then.
+
+    Raises:
+      RuntimeError: it raised what is no `Exception` and would stop the server, as asyncio's cancellation.
     """
-    if signature.is_async:
-        value = signature.call(arguments, context)
-        # A plain wrapper around an async function may have returned something else.
-        return await value if isawaitable(value) else value
-    return await trio.to_thread.run_sync(signature.call, arguments, context, limiter=limiter, abandon_on_cancel=True)
+    try:
+        if signature.is_async:
+            value = signature.call(arguments, context)
+            # A plain wrapper around an async function may have returned something else.
+            return await value if isawaitable(value) else value
+        return await trio.to_thread.run_sync(
+            signature.call, arguments, context, limiter=limiter, abandon_on_cancel=True
+        )
+    except (Exception, trio.Cancelled, KeyboardInterrupt, BaseExceptionGroup):
+        raise
+    except BaseException as exc:
+        raise RuntimeError(f"The handler raised {type(exc).__name__}") from exc
 
 
 def meant(exc: BaseException) -> ToolError | ProtocolError | None:

@@ -78,7 +78,13 @@ async def call_tool(offer: Offer, call: Call, context: Context) -> Any:
         return await offer.tasks.start(call, params, later=tool.task_later)
     if call.background is None or tool.task_later:
         _may_ask(offer, call, params)
-    return await tool.call(call, context, arguments, offer.threads)
+    result = await tool.call(call, context, arguments, offer.threads)
+    meter = offer.meter
+    if meter is not None:
+        meter.tools[tool.name] += 1
+        if result.is_error:
+            meter.tool_failures[tool.name] += 1
+    return result
 
 
 async def read_resource(offer: Offer, call: Call, context: Context) -> Any:

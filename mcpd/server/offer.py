@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from mcpd.protocol.revisions import Revision
     from mcpd.server.background import TaskRunner
+    from mcpd.server.meter import Meter
     from mcpd.server.seal import Sealer
     from mcpd.server.server import Server
     from mcpd.server.tools import ToolEntry
@@ -46,6 +47,7 @@ class Offer:
         self.server = server
         self.cache = cache
         self.sealer = sealer
+        self.meter: Meter | None = None
         self.tasks: TaskRunner | None = None
         """Runs calls as tasks; set by who can."""
         self.lifespan: Any = None

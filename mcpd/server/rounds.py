@@ -29,6 +29,13 @@ _PASSES: Final = 3
 """Rounds of the scheduler in which siblings may still ask, counted from the last question."""
 
 
+class CallEndedError(BaseException):
+    """The call has ended with a question, and whoever asked it cannot be cancelled: a thread, or a shielded task.
+
+    Not an `Exception`, like ``trio.Cancelled``: a handler's ``except Exception`` is not to go on with the call.
+    """
+
+
 class Rounds:
     """The questions and answers of one modern call."""
 
@@ -69,11 +76,17 @@ class Rounds:
                 self._state.answers[key] = bytes(answer)
                 return result
         self._asked[key] = {"method": method, "params": params}
-        if len(self._asked) == 1:
+        try:
             await self._let_siblings_ask()
             self._scope.cancel()
-        await trio.sleep_forever()
-        raise AssertionError  # pragma: no cover - sleep_forever does not return
+            if trio.current_effective_deadline() > float("-inf"):
+                raise CallEndedError
+            await trio.sleep_forever()
+            raise AssertionError  # pragma: no cover - sleep_forever does not return
+        finally:
+            if not self._scope.cancel_called:
+                # The handler itself has stopped waiting for it.
+                del self._asked[key]
 
     async def once(self, key: str, make: Callable[[], Any]) -> Any:
         """What *make* made when it ran first, in whichever round that was."""
@@ -86,8 +99,8 @@ class Rounds:
 
     @property
     def open(self) -> bool:
-        """Whether there is a question without an answer."""
-        return bool(self._asked)
+        """Whether the call has ended with a question."""
+        return bool(self._asked) and self._scope.cancel_called
 
     def result(self) -> dict[str, Any]:
         """The ``InputRequiredResult``; without state while there is nothing to remember."""
@@ -101,7 +114,7 @@ class Rounds:
         return binding(principal, method, cast("dict[str, Any]", msgspec.json.decode(params)))
 
     async def _let_siblings_ask(self) -> None:
-        passes, seen = 0, 1
+        passes, seen = 0, len(self._asked)
         while passes < _PASSES:
             await trio.lowlevel.checkpoint()
             passes = passes + 1 if len(self._asked) == seen else 0

@@ -76,6 +76,8 @@ class Sealer:
         """
         try:
             raw = base64.b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
+            if base64.urlsafe_b64encode(raw).decode() != text:  # there is one way to write it
+                raise ValueError
             secret = self._keys[raw[:_KEY_ID]]
             nonce, sealed = raw[_KEY_ID : _KEY_ID + _NONCE], raw[_KEY_ID + _NONCE :]
             state = msgspec.msgpack.decode(_cipher(secret).decrypt(nonce, sealed, binding), type=State)

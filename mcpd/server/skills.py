@@ -15,6 +15,7 @@ import msgspec
 
 from mcpd.errors import INVALID_PARAMS, ProtocolError
 from mcpd.protocol.requests import ListParams, UriParams, decode_params
+from mcpd.server.background import unknown_method
 from mcpd.server.content import guess_type
 
 if TYPE_CHECKING:
@@ -141,11 +142,13 @@ def _frontmatter(folder: Path, data: bytes) -> dict[str, Any]:
 
 async def list_skills(offer: Offer, call: Call, context: Context) -> Any:  # noqa: ARG001 - as all methods
     """A page of the skills."""
+    _offered(offer, call)
     return offer.skills.page(decode_params(ListParams, call.params).cursor, call.revision)
 
 
 async def get_skill(offer: Offer, call: Call, context: Context) -> Any:  # noqa: ARG001 - as all methods
     """One skill by the URI of its SKILL.md."""
+    _offered(offer, call)
     uri = decode_params(UriParams, call.params).uri
     entry = offer.server.skill_entries.get(uri)
     if entry is None:
@@ -155,6 +158,7 @@ async def get_skill(offer: Offer, call: Call, context: Context) -> Any:  # noqa:
 
 async def read_directory(offer: Offer, call: Call, context: Context) -> Any:  # noqa: ARG001 - as all methods
     """What stands directly in a folder of a skill."""
+    _offered(offer, call)
     uri = decode_params(UriParams, call.params).uri
     prefix = uri.rstrip("/") + "/"
     children: dict[str, dict[str, Any]] = {}
@@ -167,3 +171,8 @@ async def read_directory(offer: Offer, call: Call, context: Context) -> Any:  # 
     if not children or not uri.startswith("skill://"):
         raise ProtocolError(INVALID_PARAMS, "Not a directory", {"uri": uri})
     return {"resources": list(children.values())} | offer.list_extra(call.revision)
+
+
+def _offered(offer: Offer, call: Call) -> None:
+    if not offer.server.skill_folders:
+        raise unknown_method(call.method, call.revision)

@@ -11,10 +11,9 @@ Every variable matches at least one character, and as many as it can, the leftmo
 | `{/x*}` | `/a/b/c` | the whole path `a/b/c` |
 | `{?x,y}` `{&x}` | `?y=1&x=2` | in any order; each may be missing; a name the template does not have is no match |
 
-Values are percent-decoded as UTF-8. **They are safe as names, not yet as paths**: no value is, or has between slashes
-or backslashes, `.` or `..`, and only `{+x}`, `{#x}`, `{/x*}` and query values have a `/` at all, also when it came as
-`%2F`; yet
-`{+x}` can begin with a `/`, so resolve it and look where it leads before opening a file.
+Values are percent-decoded as UTF-8. **They are safe as names, not yet as paths**: no value has a NUL, or is, or has
+between slashes or backslashes, `.` or `..`, and only `{+x}`, `{#x}`, `{/x*}` and query values have a `/` at all, also
+when it came as `%2F`; yet `{+x}` can begin with a `/`, so resolve it and look where it leads before opening a file.
 
 Matching takes time linear in the length of the URI for each variable; no template and no URI makes it backtrack.
 """
@@ -280,7 +279,7 @@ def _decode(text: str) -> str | None:
 def _is_safe(value: str, *, slashes: bool) -> bool:
     if not slashes and "/" in value:
         return False
-    return not any(segment in {".", ".."} for segment in re.split(r"[/\\]", value))
+    return "\0" not in value and not any(segment in {".", ".."} for segment in re.split(r"[/\\]", value))
 
 
 def _encode_non_ascii(text: str) -> str:

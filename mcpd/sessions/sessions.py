@@ -7,6 +7,7 @@ buffer. While it has an exchange here it is renewed, so that it expires neither 
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import secrets
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
@@ -15,10 +16,11 @@ from weakref import WeakValueDictionary
 import msgspec
 import trio
 
-from mcpd.errors import INVALID_PARAMS, ProtocolError, StoreError
+from mcpd.errors import INVALID_PARAMS, ProtocolError, StoreError, StoreFullError
 from mcpd.protocol.jsonrpc import Message
 from mcpd.protocol.jsonrpc import encode as encode_json
 from mcpd.protocol.revisions import LEGACY, Revision
+from mcpd.server.meter import Meter
 from mcpd.sessions.live import Live
 from mcpd.sessions.record import SessionRecord, decode_record, encode_record
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.protocol.types import ClientCapabilities, Implementation, LoggingLevel
 
+logger: Final = logging.getLogger("mcpd.sessions")
 _TOPIC: Final = "sessions"
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{24}")
 MAX_SUBSCRIPTIONS: Final = 1_000
@@ -42,7 +45,10 @@ class _Signal(msgspec.Struct, array_like=True):
     sender: str
     kind: Literal["answer", "cancel", "end"]
     key: str
-    data: Any = None
+    request_id: int | str | None = None
+    """Which call is cancelled."""
+    answer: bytes = b""
+    """The client's response, as JSON."""
 
 
 _signals: Final = msgspec.msgpack.Decoder(_Signal)
@@ -52,7 +58,14 @@ class Sessions:
     """All sessions of one endpoint."""
 
     def __init__(
-        self, store: Store, *, idle: float, initialization: float, capacity: int, max_bytes: int = 65_536
+        self,
+        store: Store,
+        *,
+        idle: float,
+        initialization: float,
+        capacity: int,
+        meter: Meter | None = None,
+        max_bytes: int = 65_536,
     ) -> None:
         """
         Args:
@@ -60,6 +73,7 @@ class Sessions:
           idle: seconds that a session lives after its last exchange.
           initialization: seconds that it lives when ``initialize`` stays its only exchange.
           capacity: how many there may be; the least recently used idle one gives way.
+          meter: counts them.
           max_bytes: how large a session's record may become.
         """  # noqa: D205, D212 - the class says it
         self.records = store.records("session", capacity=capacity)
@@ -67,6 +81,7 @@ class Sessions:
         self.idle = idle
         self._bus = store.bus
         self._initialization = min(initialization, idle)
+        self.meter = Meter() if meter is None else meter
         self.max_bytes = max_bytes
         self._live: WeakValueDictionary[str, Live] = WeakValueDictionary()
         self._replica = secrets.token_hex(8)
@@ -93,7 +108,13 @@ class Sessions:
                 http_status=400,
             )
         session_id = secrets.token_urlsafe(18)
-        await self.records.create(_key(session_id, principal), record, ttl=self._initialization, spare=self._live)
+        key = _key(session_id, principal)
+        try:
+            await self.records.create(key, record, ttl=self._initialization, spare=self._live)
+        except StoreError as exc:
+            self.meter.sessions_rejected["full" if isinstance(exc, StoreFullError) else "store"] += 1
+            raise
+        self.meter.sessions_created += 1
         return session_id
 
     async def load(self, session_id: str, principal: object = None) -> Session | None:
@@ -121,20 +142,25 @@ class Sessions:
     async def end(self, session: Session) -> bool:
         """End the session everywhere, at once; False when it had ended already."""
         there = await self.records.delete(session.key)
-        await self.events.forget(session.key)
+        self.meter.sessions_ended["deleted"] += there
         session.live.end()
-        await self._tell("end", session.key)
+        try:
+            await self.events.forget(session.key)
+            await self._tell(_Signal(self._replica, "end", session.key))
+        except StoreError as exc:
+            # It has ended all the same: its record is gone, and with it the right to do anything.
+            logger.warning("Not all replicas have been told the end of a session: %s", exc)
         return there
 
     async def answer(self, session: Session, message: Message) -> None:
         """The client answers a question of ours, wherever the call that asked is running."""
         if not session.live.questions.answer(message):
-            await self._tell("answer", session.key, msgspec.msgpack.encode(message))
+            await self._tell(_Signal(self._replica, "answer", session.key, answer=encode_json(message)))
 
     async def cancel(self, session: Session, request_id: RequestId) -> None:
         """The client cancels a call of its own, wherever that is running. An unknown one is ignored."""
         if not session.live.cancel(request_id):
-            await self._tell("cancel", session.key, request_id)
+            await self._tell(_Signal(self._replica, "cancel", session.key, request_id))
 
     async def renew(self, session: Session) -> None:
         """The last exchange ended just now."""
@@ -164,20 +190,25 @@ class Sessions:
                 # The next round tries again; a session expires only if the store stays away for its whole idle time.
                 continue
 
-    async def _tell(self, kind: Literal["answer", "cancel", "end"], key: str, data: object = None) -> None:
-        await self._bus.publish(_TOPIC, msgspec.msgpack.encode(_Signal(self._replica, kind, key, data)))
+    async def _tell(self, signal: _Signal) -> None:
+        await self._bus.publish(_TOPIC, msgspec.msgpack.encode(signal))
 
     def _hear(self, raw: bytes) -> None:
-        signal = _signals.decode(raw)
+        try:
+            self._obey(_signals.decode(raw))
+        except msgspec.MsgspecError:
+            logger.warning("The bus brought what is no signal, perhaps from another version of mcpd")
+
+    def _obey(self, signal: _Signal) -> None:
         live = self._live.get(signal.key)
         if live is None or signal.sender == self._replica:
             return
-        if signal.kind == "answer":
-            live.questions.answer(msgspec.msgpack.decode(signal.data, type=Message))
-        elif signal.kind == "cancel":
-            live.cancel(signal.data)
-        else:
+        if signal.kind == "end":
             live.end()
+        elif signal.kind == "answer":
+            live.questions.answer(msgspec.json.decode(signal.answer, type=Message))
+        elif signal.request_id is not None:
+            live.cancel(signal.request_id)
 
 
 class Session:
@@ -239,7 +270,10 @@ class Session:
                     raise ProtocolError(INVALID_PARAMS, f"A session has at most {MAX_SUBSCRIPTIONS} subscriptions")
                 record.subscriptions.append(uri)
 
-        await self._change(add)
+        try:
+            await self._change(add)
+        except ValueError as exc:
+            raise ProtocolError(INVALID_PARAMS, f"No room for another subscription: {exc}") from None
 
     async def unsubscribe(self, uri: str) -> None:
         """No longer tell the session of updates of *uri*."""
@@ -261,6 +295,14 @@ class Session:
     async def task_ids(self) -> list[str]:
         """The session's tasks, the oldest first; some may be gone."""
         return (await self._read())[1].tasks
+
+    async def log(self, stream: str, data: bytes, *, last: bool = False) -> str:
+        """Add an event to one of the session's streams and return its id; see `mcpd.ports.EventLog.append`."""
+        id_ = await self._sessions.events.append(self.key, stream, data, last=last)
+        if self.live.ended:
+            # It ended meanwhile, and its events are forgotten: this one came too late, and nobody would drop it.
+            await self._sessions.events.forget(self.key)
+        return id_
 
     async def reload(self) -> SessionRecord | None:
         """The record as it is now; None when the session has ended."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 import trio
 
+from mcpd.errors import StoreError
 from mcpd.server.changes import Change
 
 if TYPE_CHECKING:
     from mcpd.ports import Bus
     from mcpd.server.server import Server
 
+logger: Final = logging.getLogger("mcpd.sessions")
 _TOPIC: Final = "changes"
 _MAX_PENDING: Final = 10_000
 _changes: Final = msgspec.msgpack.Decoder(Change)
@@ -54,10 +57,12 @@ class Subscriptions:
                 nursery.start_soon(self._publish)
                 task_status.started()
                 async for raw in arriving:
-                    change = _changes.decode(raw)
-                    for subscriber in list(self._subscribers):
-                        if subscriber in self._subscribers:
-                            await subscriber.deliver(change)
+                    try:
+                        change = _changes.decode(raw)
+                    except msgspec.MsgspecError:
+                        logger.warning("The bus brought what is no change, perhaps from another version of mcpd")
+                    else:
+                        await self._deliver(change)
             finally:
                 self._server.listeners.discard(self.tell)
 
@@ -67,10 +72,23 @@ class Subscriptions:
             self._pending[change] = None
             self._arrived.set()
 
+    async def _deliver(self, change: Change) -> None:
+        # A method, so that no name in the loop above keeps the last subscriber, and with it its session, alive.
+        for subscriber in list(self._subscribers):
+            if subscriber in self._subscribers:
+                try:
+                    await subscriber.deliver(change)
+                except StoreError as exc:
+                    logger.warning("A change could not be told: %s", exc)
+
     async def _publish(self) -> None:
         while True:
             await self._arrived.wait()
             self._arrived = trio.Event()
             pending, self._pending = self._pending, {}
             for change in pending:
-                await self._bus.publish(_TOPIC, msgspec.msgpack.encode(change))
+                try:
+                    await self._bus.publish(_TOPIC, msgspec.msgpack.encode(change))
+                except StoreError as exc:
+                    logger.warning("A change could not be told to other replicas: %s", exc)
+                    await self._deliver(change)

@@ -11,7 +11,7 @@ from msgspec import Raw
 from mcpd.errors import INVALID_PARAMS, CapabilityError, ClientError, ProtocolError
 from mcpd.protocol.jsonrpc import encode, is_object
 from mcpd.protocol.requests import ListParams, Params, decode_params
-from mcpd.server.background import TASKS
+from mcpd.server.background import TASKS, unknown_method
 from mcpd.server.call import Call
 from mcpd.tasks.record import RELATED, Question, TaskRecord
 
@@ -171,10 +171,25 @@ async def _ask(tasks: "Tasks", call: Call, key: str, name: str, question: Questi
     await tasks.change(key, lambda record: answer(record, {name: Raw(response)}))
 
 
+def _offered(method: Method) -> Method:
+    """*method*, where the server has tasks and the revision knows them; else there is no such method."""
+
+    async def offered(tasks: "Tasks", call: Call) -> Any:
+        if not tasks.dispatcher.offer.has_tasks or not (call.revision.modern or call.revision.priming):
+            raise unknown_method(call.method, call.revision)
+        return await method(tasks, call)
+
+    return offered
+
+
 LEGACY: Final[dict[str, Method]] = {
-    "tasks/get": legacy_get,
-    "tasks/list": legacy_list,
-    "tasks/cancel": legacy_cancel,
-    "tasks/result": legacy_result,
+    "tasks/get": _offered(legacy_get),
+    "tasks/list": _offered(legacy_list),
+    "tasks/cancel": _offered(legacy_cancel),
+    "tasks/result": _offered(legacy_result),
 }
-MODERN: Final[dict[str, Method]] = {"tasks/get": get, "tasks/update": update, "tasks/cancel": cancel}
+MODERN: Final[dict[str, Method]] = {
+    "tasks/get": _offered(get),
+    "tasks/update": _offered(update),
+    "tasks/cancel": _offered(cancel),
+}

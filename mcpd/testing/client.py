@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final, Literal, TypeVar, Unpack
+from typing import Any, Final, TypeVar, Unpack
 
 import msgspec
 import trio
@@ -208,7 +208,6 @@ class Client:
 async def connect(
     server: Server,
     *,
-    era: Literal["modern", "legacy"] = "modern",
     revision: str | None = None,
     elicit: Answerer | None = None,
     sample: Answerer | None = None,
@@ -222,15 +221,16 @@ async def connect(
 
     Args:
       server: the server under test; its lifespan is open while the client is connected.
-      era: by which rules to talk.
-      revision: a revision of the protocol, instead of the newest of *era*.
+      revision: a revision of the protocol to speak, instead of the newest of the era.
       elicit: answers elicitations: an async function from the request's params to its result.
       sample: answers sampling requests.
       roots: answers ``roots/list``. What has no function is not declared.
       store: a store, or its URL.
-      options: see `Settings`; those of HTTP have no meaning here.
+      options: see `Settings`; those of HTTP have no meaning here. With ``era="legacy"`` the client speaks the newest
+      legacy
+        revision, else the newest of all.
     """
-    name = revision or (next(iter(MODERN)) if era == "modern" else LATEST_LEGACY.name)
+    name = revision or (LATEST_LEGACY.name if options.get("era") == "legacy" else next(iter(MODERN)))
     answerers = {"elicitation/create": elicit, "sampling/createMessage": sample, "roots/list": roots}
     core = Core(server, open_store(store) if isinstance(store, str) else store, Settings(**options))
     async with core.running(), trio.open_nursery() as nursery:

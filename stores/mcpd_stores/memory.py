@@ -16,7 +16,7 @@ import msgspec
 import trio
 
 from mcpd.errors import RecordExistsError, StoreError, StoreFullError
-from mcpd.ports import Event
+from mcpd.ports import Dropped, Event
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Container, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SWEEP_EVERY: Final = 1.0
 """Seconds between two sweeps. A record past its deadline is hidden at once, and freed by the next sweep."""
 _CHUNK: Final = 500
-"""Records freed between two checkpoints: a million that expire together must not stop the loop."""
+"""Records or streams freed between two checkpoints: a million that expire together must not stop the loop."""
 
 
 class _Record(msgspec.Struct, gc=False):
@@ -44,12 +44,20 @@ class MemoryRecords:
         self.evicted = 0
         self.expired = 0
 
+    @property
+    def dropped(self) -> Dropped:
+        """What has expired or given way so far."""
+        return Dropped(self.expired, self.evicted)
+
     async def create(self, key: str, record: bytes, *, ttl: float, spare: Container[str] = ()) -> None:
         """Keep a new record; at the cap the least recently used one that is not in *spare* gives way."""
         await trio.lowlevel.checkpoint()
         now = trio.current_time()
         if self._find(key, now) is not None:
             raise RecordExistsError(f"There is a record {key!r} already")
+        if self._pop(key):  # expired, not swept yet, and perhaps in the order of another TTL
+            self.expired += 1
+            self._dropped(key)
         if self._capacity is not None and self._size() >= self._capacity:
             self._make_room(now, spare)
         self._put(key, _Record(record, now + ttl), ttl)
@@ -139,14 +147,10 @@ class MemoryRecords:
         order = self._orders.get(ttl)
         if order is None:
             order = self._orders[ttl] = OrderedDict()
-        elif key in order:
-            del order[key]  # expired, not swept yet
         order[key] = record
 
-    def _pop(self, key: str) -> None:
-        for order in self._orders.values():
-            if order.pop(key, None) is not None:
-                return
+    def _pop(self, key: str) -> bool:
+        return any(order.pop(key, None) is not None for order in self._orders.values())
 
     def _make_room(self, now: float, spare: Container[str]) -> None:
         # Each order starts with its least recently used record; the oldest of these first records is the oldest of all.
@@ -259,9 +263,13 @@ class MemoryEvents:
     async def sweep(self) -> None:
         """Drop the streams that finished long ago."""
         deadline = trio.current_time() - self._keep
-        for key, stream in list(itertools.takewhile(lambda item: item[1].touched <= deadline, self._order.items())):
-            if stream.finished:
+        old = itertools.takewhile(lambda item: item[1].touched <= deadline, self._order.items())
+        due = [(key, stream) for key, stream in old if stream.finished]
+        for number, (key, stream) in enumerate(due, 1):
+            if self._order.get(key) is stream and stream.touched <= deadline:
                 self._drop_stream(*key)
+            if number % _CHUNK == 0:
+                await trio.lowlevel.checkpoint()
         await trio.lowlevel.checkpoint()
 
     def _drop_event(self, stream: _Stream) -> None:
@@ -325,7 +333,7 @@ class MemoryStore:
         Raises:
           StoreError: *url* wants something that this store has not.
         """  # noqa: D205, D212 - the class says it
-        if url.partition(":")[0] != "memory" or url.partition(":")[2].strip("/"):
+        if url.partition(":")[0].lower() != "memory" or url.partition(":")[2].strip("/"):
             raise StoreError(f"The memory store has nothing to set; use --store memory, not {url!r}")
         self.events = MemoryEvents() if events is None else events
         self.bus = MemoryBus()
@@ -335,6 +343,11 @@ class MemoryStore:
     def name(self) -> str:
         """``memory``."""
         return "memory"
+
+    @property
+    def shared(self) -> bool:
+        """Never: it is this process's memory."""
+        return False
 
     def records(self, kind: str, *, capacity: int | None = None) -> MemoryRecords:
         """The records of one kind; the first caller sets the capacity."""

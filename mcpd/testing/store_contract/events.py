@@ -165,11 +165,11 @@ async def every_event_verb_is_a_checkpoint(at: Replicas) -> None:
     for after in (id_, "unknown"):
         with assert_checkpoints():
             await log.read("s", "1", after=after)
-        with assert_checkpoints():
+        with trio.fail_after(PATIENCE), assert_checkpoints():
             await log.wait("s", "1", after=after)
     with assert_checkpoints():
         await log.read("unknown", "1", after=id_)
-    with assert_checkpoints():
+    with trio.fail_after(PATIENCE), assert_checkpoints():
         await log.wait("unknown", "1", after=id_)
     with assert_checkpoints():
         await log.forget("s")

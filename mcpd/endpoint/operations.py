@@ -1,0 +1,68 @@
+"""What operators ask: is it alive, is it ready, what does it count, and where is its memory.
+
+Answered without authorization and without a session: health and readiness everywhere, metrics where the settings say,
+and the debug pages on the metrics port alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mcpd.errors import INVALID_REQUEST, ProtocolError, StoreError
+from mcpd.protocol import jsonrpc
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from mcpd.endpoint.endpoint import Endpoint
+    from mcpd.endpoint.exchange import Exchange
+    from mcpd.settings import Settings
+
+_JSON: Final = (b"content-type", b"application/json")
+_NO_STORE: Final = (b"cache-control", b"no-store")
+
+
+class Operations:
+    """The operators' pages."""
+
+    def __init__(self, endpoint: Endpoint, pages: Mapping[str, Callable[[], Awaitable[tuple[bytes, bytes]]]]) -> None:
+        """Args: *endpoint*: of which they tell; *pages*: further pages by path, each giving content type and body."""
+        self._endpoint = endpoint
+        self._pages = dict(pages)
+        self.settings: Settings = endpoint.settings
+
+    async def __call__(self, exchange: Exchange) -> None:
+        """Answer one exchange."""
+        path = exchange.path
+        page = self._pages.get(path)
+        if page is None and path not in {"/health", "/ready"}:
+            await self._refuse(exchange, 404, f"There is nothing at {path[:200]!r}")
+        elif exchange.method not in {"GET", "HEAD"}:
+            await self._refuse(exchange, 405, "Use GET or HEAD", (b"allow", b"GET, HEAD"))
+        elif page is not None:
+            kind, body = await page()
+            await self._respond(exchange, 200, (b"content-type", kind), body)
+        else:
+            state = b"ok" if path == "/health" else await self._readiness()
+            await self._respond(exchange, 200 if state == b"ok" else 503, _JSON, b'{"status":"%s"}' % state)
+
+    def serves(self, path: str) -> bool:
+        """Whether there is a page at *path*."""
+        return path in {"/health", "/ready"} or path in self._pages
+
+    async def _readiness(self) -> bytes:
+        endpoint = self._endpoint
+        if endpoint.draining:
+            return b"draining"
+        try:
+            await endpoint.store.ping()
+        except StoreError:
+            return b"store"
+        return b"ok"
+
+    async def _respond(self, exchange: Exchange, status: int, kind: tuple[bytes, bytes], body: bytes) -> None:
+        await exchange.respond(status, [kind, _NO_STORE], b"" if exchange.method == "HEAD" else body)
+
+    async def _refuse(self, exchange: Exchange, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
+        body = jsonrpc.encode_error(None, ProtocolError(INVALID_REQUEST, message))
+        await exchange.respond(status, [_JSON, *headers], b"" if exchange.method == "HEAD" else body)

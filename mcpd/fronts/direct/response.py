@@ -1,0 +1,80 @@
+"""The bytes of responses. What does not change from one to the next is made once."""
+
+from __future__ import annotations
+
+import time
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from mcpd.errors import INVALID_REQUEST, ProtocolError
+from mcpd.protocol.jsonrpc import encode_error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+LAST_CHUNK: Final = b"0\r\n\r\n"
+_STATUS: Final = {int(status): b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
+_CLOSE: Final = b"connection: close\r\n"
+_NO_BODY: Final = (204, 304)
+
+
+class _Clock:
+    # "An origin server with a clock MUST generate a Date header field" (RFC 9110, 6.6.1); it counts whole seconds.
+    __slots__ = ("_field", "_second")
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._field = b""
+
+    def field(self) -> bytes:
+        """The Date field."""
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._field = b"date: %b\r\n" % formatdate(second, usegmt=True).encode()
+        return self._field
+
+
+_date: Final = _Clock().field
+
+
+def whole(
+    status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes, *, close: bool, without_body: bool = False
+) -> bytes:
+    """A response whose length is known.
+
+    Args:
+      status: its status.
+      headers: fields besides those of the connection: Date, Content-Length and Connection.
+      body: its body.
+      close: no further response follows on this connection.
+      without_body: it answers HEAD: its body is not sent.
+    """
+    head = _head(status, headers, close=close)
+    if status in _NO_BODY or (without_body and not body):
+        return head + b"\r\n"
+    return b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), b"" if without_body else body)
+
+
+def beginning(status: int, headers: Sequence[tuple[bytes, bytes]], *, close: bool, chunked: bool) -> bytes:
+    """The head of a response whose body comes piece by piece: in chunks, or until the connection is closed."""
+    return _head(status, headers, close=close) + (b"transfer-encoding: chunked\r\n\r\n" if chunked else b"\r\n")
+
+
+def chunk(data: bytes) -> bytes:
+    """A piece of it. Empty ones would end it, and are not made."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def refusal(status: int, message: str, headers: Sequence[tuple[bytes, bytes]] = ()) -> bytes:
+    """The answer to what is no request, or has no room here: a JSON-RPC error that belongs to no request."""
+    body = encode_error(None, ProtocolError(INVALID_REQUEST, message))
+    return whole(status, [(b"content-type", b"application/json"), *headers], body, close=True)
+
+
+def _head(status: int, headers: Sequence[tuple[bytes, bytes]], *, close: bool) -> bytes:
+    line = _STATUS.get(status) or b"HTTP/1.1 %d \r\n" % status
+    fields = b"".join([b"%b: %b\r\n" % field for field in headers])
+    return b"%b%b%b%b" % (line, fields, _date(), _CLOSE if close else b"")

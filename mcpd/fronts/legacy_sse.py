@@ -1,0 +1,108 @@
+"""HTTP+SSE, the transport of 2024-11-05: one GET that stays open, and POSTs to an address it names.
+
+Deprecated, and off by default.
+
+"When a client connects, the server MUST send an endpoint event containing a URI for the client to use for sending
+messages. [...] Server messages are sent as SSE message events" (2024-11-05, basic/transports).
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+import trio
+
+from mcpd.endpoint.guard import refusal
+from mcpd.endpoint.stream import HEADERS
+from mcpd.errors import BodyTooLargeError, ExchangeClosedError, ProtocolError
+from mcpd.fronts.connection import Connection
+from mcpd.protocol import sse
+from mcpd.protocol.headers import is_json
+
+if TYPE_CHECKING:
+    from mcpd.endpoint.endpoint import Endpoint
+    from mcpd.endpoint.exchange import Exchange, HeaderList
+    from mcpd.settings import Settings
+
+_SSE: Final = "/sse"
+_MESSAGES: Final = "/messages/"
+
+
+class LegacySse:
+    """The endpoint, with the two addresses of HTTP+SSE beside it."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Args: *endpoint*: which answers everything else."""
+        self._endpoint = endpoint
+        self.settings: Settings = endpoint.settings
+        # Held by the GETs alone: a connection ends with its stream.
+        self._connections: WeakValueDictionary[str, Connection] = WeakValueDictionary()
+
+    async def __call__(self, exchange: Exchange) -> None:
+        """Answer one exchange."""
+        path = exchange.path
+        if path.rstrip("/") != _SSE and not path.startswith(_MESSAGES):
+            await self._endpoint(exchange)
+            return
+        cors: HeaderList = []
+        try:
+            cors = self._endpoint.guard.check(exchange.headers)
+            if exchange.method == "OPTIONS":
+                await exchange.respond(204, [*self._endpoint.guard.preflight(exchange.headers), *cors])
+            elif path.startswith(_MESSAGES):
+                await self._post(exchange, path.removeprefix(_MESSAGES), cors)
+            else:
+                await self._stream(exchange, cors)
+        except ExchangeClosedError:
+            pass
+        except BodyTooLargeError as exc:
+            await self._endpoint.refuse(exchange, 413, str(exc), cors)
+        except ProtocolError as exc:
+            await self._endpoint.refuse(exchange, exc.http_status or 400, exc.message, cors, code=exc.code)
+
+    async def _stream(self, exchange: Exchange, cors: HeaderList) -> None:
+        if exchange.method != "GET":
+            await self._endpoint.refuse(exchange, 405, "Use GET", [(b"allow", b"GET"), *cors])
+            return
+        endpoint = self._endpoint
+        stream = endpoint.new_stream(exchange, "sse")
+
+        async def send(message: bytes) -> None:
+            data = sse.message(message)
+            await stream.room(len(data))
+            stream.push(data)
+
+        connection = Connection(endpoint.core, send)
+        connection_id = secrets.token_urlsafe(18)
+        self._connections[connection_id] = connection
+        # Relative to this address, so it also holds where the application is mounted below another.
+        stream.push(b"event: endpoint\ndata: messages/" + connection_id.encode() + b"\n\n")
+        exchange.on_close(stream.close)
+        endpoint.streams.add(stream)
+        try:
+            async with connection.running():
+                await stream.run([*HEADERS, *cors])
+        finally:
+            endpoint.streams.discard(stream)
+
+    async def _post(self, exchange: Exchange, connection_id: str, cors: HeaderList) -> None:
+        if exchange.method != "POST":
+            await self._endpoint.refuse(exchange, 405, "Use POST", [(b"allow", b"POST"), *cors])
+            return
+        connection = self._connections.get(connection_id)
+        if connection is None:
+            raise refusal(404, "There is no such connection: open /sse again")
+        if not is_json(exchange.headers.get(b"content-type")):
+            raise refusal(415, "Content-Type must be application/json in UTF-8")
+        body = await exchange.body(self._endpoint.settings.max_body)
+        # 2024-11-05 answers the POST at once; what it brought about comes on the stream.
+        await exchange.respond(202, cors)
+        await connection.receive(body)
+        await trio.lowlevel.checkpoint()
+
+
+def handler_of(endpoint: Endpoint) -> Endpoint | LegacySse:
+    """What answers exchanges: the endpoint, with HTTP+SSE beside it if the settings say so."""
+    return LegacySse(endpoint) if endpoint.settings.legacy_sse else endpoint

@@ -1,0 +1,52 @@
+"""Counting what a server does, so cheaply that it can always be on: plain numbers, metrics when somebody asks.
+
+Labels come from closed sets (methods and tools that exist), so the number of series is the same whatever clients send.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from typing import Final
+
+BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Upper bounds of the duration histograms, in seconds."""
+
+
+class Histogram:
+    """Durations in buckets."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one duration."""
+        self.counts[bisect_left(BUCKETS, seconds)] += 1
+        self.total += seconds
+
+
+class Meter:
+    """All counts of one server."""
+
+    def __init__(self) -> None:
+        self.requests: dict[tuple[str, str, str], int] = defaultdict(int)
+        """By era, method and outcome: ``ok``, ``tool_error``, ``error`` or ``cancelled``."""
+        self.durations: dict[tuple[str, str], Histogram] = defaultdict(Histogram)
+        """By era and method."""
+        self.tools: dict[str, int] = defaultdict(int)
+        self.tool_failures: dict[str, int] = defaultdict(int)
+        self.sessions_created = 0
+        self.sessions_ended: dict[str, int] = dict.fromkeys(("deleted", "expired", "evicted", "aborted", "shutdown"), 0)
+        self.sessions_rejected: dict[str, int] = dict.fromkeys(("full", "store", "memory", "rate", "principal"), 0)
+        self.streams: dict[str, int] = dict.fromkeys(("get", "listen", "post", "resume", "sse"), 0)
+        """Open streams by kind."""
+        self.store_operations: dict[str, Histogram] = defaultdict(Histogram)
+        """By operation."""
+
+    def request(self, era: str, method: str, outcome: str, seconds: float) -> None:
+        """A request was answered, or ended without an answer."""
+        self.requests[era, method, outcome] += 1
+        self.durations[era, method].observe(seconds)
