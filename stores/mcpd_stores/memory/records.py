@@ -1,0 +1,279 @@
+"""Records in this process's memory.
+
+All records of one TTL live equally long after their last use, so the order of use is the order of expiry: they are a
+linked list, the least recently used first. Touch, create and expiry cost the same whether there are ten records or a
+million, and never much at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+
+from mcpd.errors import RecordExistsError, StoreFullError
+from mcpd.ports import Dropped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Container, Iterator
+
+CHUNK: Final = 250
+"""Records looked at between two checkpoints: a million that expire together must not stop the loop."""
+_PARTS: Final = 251
+"""Of the index. A prime, so that the keys of one part differ in the bits by which a dict places them."""
+
+
+class _Order:
+    """The records of one TTL, the least recently used first, which is also the first to expire."""
+
+    __slots__ = ("first", "last", "size", "ttl")
+
+    def __init__(self, ttl: float) -> None:
+        self.ttl = ttl
+        self.size = 0
+        self.first: str | None = None
+        self.last: str | None = None
+
+
+class _Record(msgspec.Struct, gc=False):
+    # Neighbours are named, not held, so no record is part of a cycle and none needs the garbage collector (gc=False).
+    # A million that it had to visit would stop the loop for a third of a second each time.
+    key: str
+    data: bytes
+    deadline: float
+    order: _Order
+    before: str | None = None
+    after: str | None = None
+
+    @property
+    def used(self) -> float:
+        """When it was used last."""
+        return self.deadline - self.order.ttl
+
+
+class _Index:
+    """A dict in parts: growing copies one part, not a million records at once."""
+
+    __slots__ = ("_parts", "size")
+
+    def __init__(self) -> None:
+        self._parts: list[dict[str, _Record]] = [{} for _ in range(_PARTS)]
+        self.size = 0
+
+    def get(self, key: str) -> _Record | None:
+        return self._parts[hash(key) % _PARTS].get(key)
+
+    def at(self, key: str) -> _Record:
+        return self._parts[hash(key) % _PARTS][key]
+
+    def add(self, record: _Record) -> None:
+        self._parts[hash(record.key) % _PARTS][record.key] = record
+        self.size += 1
+
+    def remove(self, key: str) -> None:
+        part = self._parts[hash(key) % _PARTS]
+        del part[key]
+        self.size -= 1
+        if not part:
+            part.clear()  # else it would keep the room it once needed
+
+
+class MemoryRecords:
+    """`mcpd.ports.RecordStore` in this process. Keys may be any strings; they are only ever compared."""
+
+    def __init__(self, capacity: int | None, dropped: Callable[[str], object]) -> None:
+        """Args: *capacity*: how many records at most; *dropped*: called with each key that expired or gave way."""
+        self._capacity = capacity
+        self._dropped = dropped
+        self._index = _Index()
+        self._orders: dict[float, _Order] = {}
+        self.evicted = 0
+        self.expired = 0
+
+    @property
+    def dropped(self) -> Dropped:
+        """What has expired or given way so far."""
+        return Dropped(self.expired, self.evicted)
+
+    async def create(self, key: str, record: bytes, *, ttl: float, spare: Container[str] = ()) -> None:
+        """Keep a new record; at the cap the least recently used one that is not in *spare* gives way."""
+        await trio.lowlevel.checkpoint()
+        while True:
+            now = trio.current_time()
+            found = self._index.get(key)
+            if found is not None:
+                if found.deadline > now:
+                    raise RecordExistsError(f"There is a record {key!r} already")
+                self._drop(found, now)  # expired, and not swept yet
+            if self._capacity is None or self._index.size < self._capacity:
+                break
+            if not await self._evict_one(spare):
+                raise StoreFullError(f"All {self._capacity} records are in use")
+        new = _Record(key, record, now + ttl, self._order(ttl))
+        self._index.add(new)
+        self._append(new)
+
+    async def load(self, key: str, *, ttl: float) -> bytes | None:
+        """The record, used just now; None when it is unknown or expired."""
+        await trio.lowlevel.checkpoint()
+        now = trio.current_time()
+        record = self._find(key, now)
+        if record is None:
+            return None
+        self._touch(record, now, ttl)
+        return record.data
+
+    async def save(self, key: str, record: bytes, *, ttl: float, expected: bytes) -> bool:
+        """Compare and set."""
+        await trio.lowlevel.checkpoint()
+        now = trio.current_time()
+        found = self._find(key, now)
+        if found is None or found.data != expected:
+            return False
+        found.data = record
+        self._touch(found, now, ttl)
+        return True
+
+    async def renew(self, keys: Collection[str], *, ttl: float) -> None:
+        """Count the records as used just now."""
+        await trio.lowlevel.checkpoint()
+        now = trio.current_time()
+        for key in keys:
+            record = self._find(key, now)
+            if record is not None:
+                self._touch(record, now, ttl)
+
+    async def delete(self, key: str) -> bool:
+        """Remove the record, and say whether it was there."""
+        await trio.lowlevel.checkpoint()
+        record = self._index.get(key)
+        if record is None:
+            return False
+        self._remove(record)
+        return record.deadline > trio.current_time()
+
+    async def evict(self, number: int, *, spare: Container[str] = ()) -> int:
+        """Let the least recently used ones give way."""
+        await trio.lowlevel.checkpoint()
+        for done in range(number):
+            if not await self._evict_one(spare):
+                return done
+            if done % CHUNK == CHUNK - 1:
+                await trio.lowlevel.checkpoint()
+        return number
+
+    async def count(self) -> int:
+        """How many records are alive.
+
+        What has expired and was not swept yet does not count, but it is not searched for long: while a million wait to
+        be swept, they are still among those counted.
+        """
+        await trio.lowlevel.checkpoint()
+        now = trio.current_time()
+        expired = sum(1 for _ in itertools.islice(self._expired(now), CHUNK))
+        return self._index.size - expired
+
+    async def sweep(self) -> None:
+        """Free what has expired, a chunk at a time."""
+        now = trio.current_time()
+        looked = 0
+        for order in list(self._orders.values()):
+            while True:
+                looked += 1
+                if looked % CHUNK == 0:
+                    await trio.lowlevel.checkpoint()
+                record = None if order.first is None else self._index.at(order.first)
+                if record is None or record.deadline > now:
+                    break
+                self._drop(record, now)
+
+    def _expired(self, now: float) -> Iterator[_Record]:
+        for order in self._orders.values():
+            key = order.first
+            while key is not None:
+                record = self._index.at(key)
+                if record.deadline > now:
+                    break
+                yield record
+                key = record.after
+
+    def _find(self, key: str, now: float) -> _Record | None:
+        record = self._index.get(key)
+        return record if record is not None and record.deadline > now else None
+
+    def _touch(self, record: _Record, now: float, ttl: float) -> None:
+        record.deadline = now + ttl
+        if record.after is not None or record.order.ttl != ttl:
+            self._unlink(record)
+            # Another TTL is another order, as when a session has been initialized.
+            record.order = self._order(ttl)
+            self._append(record)
+
+    async def _evict_one(self, spare: Container[str]) -> bool:
+        for order in list(self._orders.values()):
+            await self._pass_over(order, spare)
+        now = trio.current_time()
+        # Each order begins with its least recently used record, and the oldest of these is the oldest of all.
+        firsts = [self._index.at(order.first) for order in self._orders.values() if order.first is not None]
+        idle = [record for record in firsts if record.deadline <= now or record.key not in spare]
+        if not idle:
+            return False
+        self._drop(min(idle, key=lambda record: record.used if record.deadline > now else -inf), now)
+        return True
+
+    async def _pass_over(self, order: _Order, spare: Container[str]) -> None:
+        """Let the order begin with a record that may give way, if it has one."""
+        for passed in range(1, order.size + 1):
+            now = trio.current_time()
+            record = None if order.first is None else self._index.at(order.first)
+            if record is None or record.deadline <= now or record.key not in spare:
+                return
+            # To be in use is to be used now: it goes to the end, or every search would begin with it again.
+            self._touch(record, now, order.ttl)
+            if passed % CHUNK == 0:
+                await trio.lowlevel.checkpoint()
+
+    def _drop(self, record: _Record, now: float) -> None:
+        self._remove(record)
+        if record.deadline <= now:
+            self.expired += 1
+        else:
+            self.evicted += 1
+        self._dropped(record.key)
+
+    def _remove(self, record: _Record) -> None:
+        self._unlink(record)
+        self._index.remove(record.key)
+
+    def _order(self, ttl: float) -> _Order:
+        order = self._orders.get(ttl)
+        if order is None:
+            order = self._orders[ttl] = _Order(ttl)
+        return order
+
+    def _append(self, record: _Record) -> None:
+        order, key = record.order, record.key
+        record.before, record.after = order.last, None
+        if order.last is None:
+            order.first = key
+        else:
+            self._index.at(order.last).after = key
+        order.last = key
+        order.size += 1
+
+    def _unlink(self, record: _Record) -> None:
+        order = record.order
+        if record.before is None:
+            order.first = record.after
+        else:
+            self._index.at(record.before).after = record.after
+        if record.after is None:
+            order.last = record.before
+        else:
+            self._index.at(record.after).before = record.before
+        order.size -= 1
+        if not order.size:
+            del self._orders[order.ttl]
