@@ -96,7 +96,7 @@ wheel: $(wheel)/venv/.stamp $(servers)/.stamp
 	@names=$$($(venv)/bin/python -m zipfile --list dist/*.whl | sed '1d; s|/.*||' | sort -u | xargs); \
 	[[ $$names =~ ^mcpd\ mcpd_stores\ trio_mcpd-[^\ ]+$$ ]] || { echo "The wheel holds: $$names"; exit 1; }
 	$(PYTHON) -m venv $(wheel)/bare
-	$(wheel)/bare/bin/python -m pip install --quiet --constraint constraints.txt "$$(echo dist/*.whl)[redis]"
+	$(wheel)/bare/bin/python -m pip install --quiet --constraint constraints.txt "$$(echo dist/*.whl)[auth,redis]"
 	cd $(wheel) && bare/bin/python -I -c "$$import_everything" && bare/bin/mcpd --help >/dev/null
 	cd $(wheel) && for package in mcpd mcpd_stores; do \
 		PATH="$(wheel)/bare/bin:$$PATH" $(venv)/bin/pyright --verifytypes $$package --ignoreexternal; done
@@ -139,7 +139,7 @@ $(venv)/.pip: constraints.txt
 	@touch $@
 
 $(venv)/.runtime: $(venv)/.pip pyproject.toml
-	$(venv)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[redis]'
+	$(venv)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[auth,redis]'
 	@touch $@
 
 $(venv)/.dev: $(venv)/.runtime
@@ -154,7 +154,7 @@ $(venv)/.bench: $(venv)/.runtime
 $(wheel)/venv/.stamp: constraints.txt pyproject.toml | $(venv)/.dev
 	rm -rf $(wheel)/venv
 	$(call new_venv,$(wheel)/venv)
-	$(wheel)/venv/bin/python -m pip install --quiet --constraint constraints.txt --group test '.[redis]'
+	$(wheel)/venv/bin/python -m pip install --quiet --constraint constraints.txt --group test '.[auth,redis]'
 	@touch $@
 
 # Clients of other makers whose dependencies contradict ours live alone.

@@ -1,5 +1,6 @@
 """mcpd, the application server for MCP: plain Python functions as tools, resources and prompts, over HTTP and stdio."""
 
+from mcpd.auth.verifier import TokenVerifier as TokenVerifier
 from mcpd.errors import CapabilityError as CapabilityError
 from mcpd.errors import ClientError as ClientError
 from mcpd.errors import McpdError as McpdError
@@ -7,6 +8,7 @@ from mcpd.errors import ProtocolError as ProtocolError
 from mcpd.errors import SettingError as SettingError
 from mcpd.errors import StoreError as StoreError
 from mcpd.errors import ToolError as ToolError
+from mcpd.errors import VerifierError as VerifierError
 from mcpd.fronts.http import asgi_app as asgi_app
 from mcpd.fronts.http import serve as serve
 from mcpd.fronts.stdio import serve_stdio as serve_stdio
@@ -19,11 +21,13 @@ from mcpd.protocol.types import ContentBlock as ContentBlock
 from mcpd.protocol.types import CreateMessageResult as CreateMessageResult
 from mcpd.protocol.types import ElicitResult as ElicitResult
 from mcpd.protocol.types import EmbeddedResource as EmbeddedResource
+from mcpd.protocol.types import GetPromptResult as GetPromptResult
 from mcpd.protocol.types import Icon as Icon
 from mcpd.protocol.types import ImageContent as ImageContent
 from mcpd.protocol.types import ModelHint as ModelHint
 from mcpd.protocol.types import ModelPreferences as ModelPreferences
 from mcpd.protocol.types import PromptMessage as PromptMessage
+from mcpd.protocol.types import ReadResourceResult as ReadResourceResult
 from mcpd.protocol.types import ResourceLink as ResourceLink
 from mcpd.protocol.types import Root as Root
 from mcpd.protocol.types import SamplingMessage as SamplingMessage
@@ -37,6 +41,7 @@ from mcpd.server.content import File as File
 from mcpd.server.content import Image as Image
 from mcpd.server.content import Text as Text
 from mcpd.server.context import Context as Context
+from mcpd.server.principal import Principal as Principal
 from mcpd.server.schema import SchemaError as SchemaError
 from mcpd.server.server import Server as Server
 from mcpd.server.signature import SignatureError as SignatureError

@@ -26,7 +26,9 @@ def load_app(name: str) -> Server:
       the text
         says which, and where.
     """
-    target, _, attribute = name.rpartition(":") if ":" in name else (name, "", "")
+    target, colon, attribute = name.rpartition(":") if ":" in name else (name, "", "")
+    if not target or (colon and not attribute):
+        raise SettingError(f"{name!r} is no application; write module:attribute or file.py:attribute")
     module = _load_file(Path(target)) if target.endswith(".py") else _load_module(target)
     if attribute:
         found: object = module
@@ -82,7 +84,8 @@ def _load_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as exc:
         if exc.name is not None and (name == exc.name or name.startswith(f"{exc.name}.")):
-            raise SettingError(f"There is no module {exc.name!r}; is it installed, or in this folder?") from exc
+            wanted = "" if exc.name == name else f" to find {name!r} in"
+            raise SettingError(f"There is no module {exc.name!r}{wanted}; is it installed, or in this folder?") from exc
         raise SettingError(f"Module {name!r} cannot be imported: {_where(exc)}") from exc
     except (Exception, SystemExit) as exc:
         raise SettingError(f"Module {name!r} cannot be imported: {_where(exc)}") from exc

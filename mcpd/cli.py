@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import secrets
 import signal
 import sys
+from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast, get_args, get_origin, get_type_hints
@@ -17,11 +19,15 @@ import trio
 
 from mcpd.apps import load_app
 from mcpd.errors import SettingError, StoreError, only
-from mcpd.fronts.http import serve
-from mcpd.fronts.stdio import serve_stdio
+from mcpd.fronts.http import metrics_host, serve
+from mcpd.fronts.sockets import LISTENER, METRICS_LISTENER, bind, bound, inherited, url
+from mcpd.fronts.stdio import serve_stdio, take_stdout
+from mcpd.fronts.workers import Workers
 from mcpd.logs import set_up_logs
+from mcpd.operate import redis_option, sessions_command, store_url
 from mcpd.protocol.revisions import LATEST
 from mcpd.settings import Settings
+from mcpd.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -78,6 +84,8 @@ class Names(click.ParamType[str]):
 def _setting_options() -> Iterator[Callable[[Any], Any]]:
     hints = get_type_hints(Settings, include_extras=True)
     for field in reversed(msgspec.structs.fields(Settings)):
+        if field.name in _ENVIRONMENT_ONLY:
+            continue
         hint = hints[field.name]
         kind, meta = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
         description = cast("msgspec.Meta", meta).description
@@ -92,7 +100,7 @@ def _setting_options() -> Iterator[Callable[[Any], Any]]:
             options |= {"type": Names(), "multiple": True}
         else:
             declaration = flag
-            options |= {"default": field.default, "show_default": _shown(field.name, field.default)}
+            options |= {"default": field.default, "show_default": _shown(field.name, field.default) or False}
             if get_origin(kind) is Literal:
                 options["type"] = click.Choice(get_args(kind))
             else:
@@ -100,13 +108,16 @@ def _setting_options() -> Iterator[Callable[[Any], Any]]:
         yield click.option(declaration, field.name, **options)
 
 
-_SIZES: Final = frozenset({"max_body", "max_buffer"})
+_SIZES: Final = frozenset({"max_body", "max_buffer", "memory_limit"})
+_ENVIRONMENT_ONLY: Final = ("auth_introspection_client_secret",)
+"""Secrets: whoever may list processes can read arguments."""
+_LISTS: Final = tuple(name for name, hint in get_type_hints(Settings).items() if get_origin(hint) is tuple)
 
 
 def _shown(name: str, value: object) -> str:
     if isinstance(value, float):
         return duration(value)
-    return f"{value // 1024**2}MiB" if name in _SIZES and isinstance(value, int) else str(value)
+    return f"{value // 1024**2}MiB" if name in _SIZES and isinstance(value, int) and value else str(value)
 
 
 def duration(seconds: float) -> str:
@@ -135,9 +146,21 @@ def cli() -> None:
     """mcpd, the application server for MCP."""
 
 
+cli.add_command(sessions_command)
+
+
 @cli.command("serve")
 @click.argument("app", required=False, envvar="MCPD_APP")
 @_with_settings
+@redis_option
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    envvar="MCPD_WORKERS",
+    help="How many processes serve the port; more than one needs a store that processes share.",
+)
 @click.option("--stdio", is_flag=True, envvar="MCPD_STDIO", help="Serve standard input and output instead of HTTP.")
 @click.option(
     "--log-level",
@@ -155,21 +178,65 @@ def cli() -> None:
     envvar="MCPD_LOG_FORMAT",
     help="How a line of the log looks.",
 )
-def serve_command(app: str | None, *, stdio: bool, log_level: str, log_format: Any, **options: Any) -> None:
+def serve_command(
+    app: str | None, *, redis_url: str, workers: int, stdio: bool, log_level: str, log_format: Any, **options: Any
+) -> None:
     """Serve APP, which is module:attribute or file.py[:attribute]; without APP a small server to try."""
     set_up_logs(log_level, log_format)
-    for name in ("allowed_host", "allowed_origin", "state_keys"):
+    for name in _ENVIRONMENT_ONLY:
+        options[name] = os.environ.get(f"MCPD_{name.upper()}", "")
+    for name in _LISTS:
         options[name] = tuple(part.strip() for given in options[name] for part in given.split(",") if part.strip())
+    options["store"] = store_url(options["store"], redis_url)
     settings = Settings(**options)
-    server = _load(app)
     if stdio:
-        trio.run(partial(serve_stdio, server, store=settings.store, **_options(settings)))
+        out = take_stdout()  # before the application is loaded, which may print
+        trio.run(_serve_stdio, _load(app), settings, out)
         return
+    server = _load(app)
+    if workers > 1 and inherited() is None:
+        sys.exit(_serve_workers(workers, server, settings))
     trio.run(_serve_http, server, settings)
+
+
+def _serve_workers(number: int, server: Server, settings: Settings) -> int:
+    store = open_store(settings.store)
+    if not store.shared:
+        raise SettingError(
+            f"{number} workers need a store that processes share, such as --store redis: "
+            f"what one keeps in {store.name} is unknown to the others"
+        )
+    if not settings.state_keys:
+        # Whichever worker is asked next must be able to open what another one has sealed.
+        os.environ["MCPD_STATE_KEYS"] = secrets.token_hex(32)
+    with ExitStack() as stack:
+        sockets = {LISTENER: stack.enter_context(bound(settings))}
+        if settings.metrics and settings.metrics_port:
+            listener = bind(metrics_host(settings), settings.metrics_port)
+            sockets[METRICS_LISTENER] = stack.enter_context(listener)
+        _say(server, settings, url(sockets[LISTENER], settings), f"{number} workers, ")
+        return trio.run(Workers(number, sys.argv[1:], sockets).run)
+
+
+def _say(server: Server, settings: Settings, where: str, also: str = "") -> None:
+    store = open_store(settings.store).name  # without credentials
+    limits = f"idle {duration(settings.session_idle)}, at most {settings.max_sessions} sessions"
+    click.echo(
+        f"mcpd {version('trio-mcpd')} serves {server.info.name} at {where} ({also}store {store}, {limits})", err=True
+    )
 
 
 def _options(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value in msgspec.structs.asdict(settings).items() if name != "store"}
+
+
+async def _serve_stdio(server: Server, settings: Settings, out: trio.lowlevel.FdStream) -> None:
+    with trio.open_signal_receiver(*_STOP) as signals:
+
+        async def stop() -> None:
+            await anext(signals)
+
+        await serve_stdio(server, sender=out, store=settings.store, stop=stop, **_options(settings))
 
 
 async def _serve_http(server: Server, settings: Settings) -> None:
@@ -191,16 +258,13 @@ async def _serve_http(server: Server, settings: Settings) -> None:
             nursery.start_soon(at_once)
 
         async with trio.open_nursery() as nursery:
-            url = await nursery.start(
+            where = await nursery.start(
                 partial(
                     _run_and_leave, nursery, server, store=settings.store, stop=stop_then_listen, **_options(settings)
                 )
             )
-            limits = f"idle {duration(settings.session_idle)}, at most {settings.max_sessions} sessions"
-            click.echo(
-                f"mcpd {version('trio-mcpd')} serves {server.info.name} at {url} (store {settings.store}, {limits})",
-                err=True,
-            )
+            if inherited() is None:
+                _say(server, settings, where)
 
 
 async def _run_and_leave(
@@ -216,7 +280,7 @@ async def _run_and_leave(
 
 
 @cli.command("inspect")
-@click.argument("app", required=False)
+@click.argument("app", required=False, envvar="MCPD_APP")
 @click.option("--json", "as_json", is_flag=True, help="The lists as JSON, as a modern client gets them.")
 def inspect_command(app: str | None, *, as_json: bool) -> None:
     """Show what APP would offer."""

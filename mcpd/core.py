@@ -5,8 +5,9 @@ Core = dispatcher (server)  +  subscriptions, tasks, handles (on the store)
 
 from __future__ import annotations
 
+import logging
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from mcpd.server.server import Server
     from mcpd.settings import Settings
 
+logger: Final = logging.getLogger("mcpd")
+
 
 class Core:
     """One server on one store."""
@@ -45,6 +48,8 @@ class Core:
             sealer = Sealer(settings.state_keys, ttl=settings.state_ttl)
         except ValueError as exc:
             raise SettingError(f"state_keys: {exc}") from None
+        if store.shared and not sealer.shared:
+            logger.warning("Several replicas need the same state keys (MCPD_STATE_KEYS), or questions end in errors")
         self.server = server
         self.meter = Meter()
         if settings.metrics:

@@ -2,8 +2,8 @@
 
 `McpdError` is the root. Below it: `ProtocolError` (the peer asked for something that JSON-RPC or MCP
 answers with an error), `ToolError` (a tool's message for the model), `StoreError` (a session store could
-not do its work) and `SettingError` (the operator's mistake). Foreign exceptions are turned into one of these at one
-border each and never travel further.
+not do its work), `VerifierError` (tokens cannot be checked just now) and `SettingError` (the operator's mistake).
+Foreign exceptions are turned into one of these at one border each and never travel further.
 """
 
 from __future__ import annotations
@@ -70,6 +70,21 @@ class ClientError(ProtocolError):
     """The client answered a question (elicitation, sampling, roots) with an error, or not in time."""
 
 
+class ScopeError(ProtocolError):
+    """The principal does not hold the scopes that an operation needs.
+
+    Over HTTP it is answered with 403 and a challenge that names all of them (2026-07-28, basic/authorization, "Scope
+    Challenge Handling").
+
+    Args:
+      needed: all scopes of the operation.
+    """
+
+    def __init__(self, needed: tuple[str, ...]) -> None:
+        super().__init__(INVALID_REQUEST, f"This needs the scopes: {' '.join(needed)}", http_status=403)
+        self.needed = needed
+
+
 class ToolError(McpdError):
     """A tool's failure, told to the model: becomes a result with ``isError`` and this text."""
 
@@ -84,6 +99,10 @@ class StoreFullError(StoreError):
 
 class RecordExistsError(StoreError):
     """A record of this key is there already; it was not touched."""
+
+
+class VerifierError(McpdError):
+    """Tokens cannot be checked just now; the request is answered with 503 and may be tried again."""
 
 
 class SettingError(McpdError):

@@ -18,7 +18,7 @@ from mcpd.errors import StoreFullError, ToolError
 from mcpd.protocol.jsonrpc import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable
 
     from mcpd.ports import Store
 
@@ -27,16 +27,6 @@ if TYPE_CHECKING:
 _ID: Final = re.compile(r"h([0-9a-f]{1,12})_[A-Za-z0-9_-]{24}")
 MAX_VALUE: Final = 256 * 1024
 """Bytes one value may take."""
-
-
-class _All:
-    """Every key: no handle gives way to another."""
-
-    def __contains__(self, _: object) -> bool:
-        return True
-
-
-_SPARE: Final[Container[str]] = _All()
 
 
 class Handles:
@@ -55,9 +45,9 @@ class Handles:
         """Keep *value* and return its handle."""
         if not 0 < ttl <= self._max_ttl:
             raise ValueError(f"A handle lives for up to {self._max_ttl:g} s, not {ttl!r}")
-        handle = f"h{round(ttl * 1000):x}_{secrets.token_urlsafe(18)}"
+        handle = f"h{max(1, round(ttl * 1000)):x}_{secrets.token_urlsafe(18)}"
         try:
-            await self._records.create(_key(handle, principal), _pack(value), ttl=_ttl(handle), spare=_SPARE)
+            await self._records.create(_key(handle, principal), _pack(value), ttl=_ttl(handle), spare=None)
         except StoreFullError:
             raise ToolError("There are too many handles; delete one, or try again later") from None
         return handle

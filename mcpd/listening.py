@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from mcpd.errors import INVALID_PARAMS, CapabilityError, ProtocolError
+from mcpd.errors import INVALID_PARAMS, CapabilityError, ProtocolError, ScopeError
 from mcpd.protocol.jsonrpc import encode_notification, encode_result
 from mcpd.protocol.requests import ListenParams, decode_params
 from mcpd.server.background import TASKS
+from mcpd.server.principal import check_scopes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -57,8 +58,9 @@ class Listening:
             )
             if asked and kind in offered
         }
-        if wanted.resource_subscriptions and "resources" in offered:
-            honoured["resourceSubscriptions"] = wanted.resource_subscriptions
+        uris = [uri for uri in wanted.resource_subscriptions or () if _may_hear(core, call, uri)]
+        if uris and "resources" in offered:
+            honoured["resourceSubscriptions"] = uris
         if wanted.task_ids and core.dispatcher.offer.has_tasks:
             honoured["taskIds"] = wanted.task_ids
         self._core = core
@@ -100,3 +102,13 @@ class Listening:
         except ProtocolError:
             return  # gone, or somebody else's
         await self._send(encode_notification("notifications/tasks", record.modern() | {"_meta": self._meta}))
+
+
+def _may_hear(core: Core, call: Call, uri: str) -> bool:
+    """Whether the caller may read the resource, so that its updates are no secret to it."""
+    found = core.dispatcher.offer.resource(uri)
+    try:
+        check_scopes(call, () if found is None else found[0].scopes)
+    except ScopeError:
+        return False
+    return True

@@ -39,3 +39,6 @@ def set_up_logs(level: str, form: Literal["text", "json"]) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # Its access log is not ours, and its start-up lines say less than ours.
     logging.getLogger("mcpd.hypercorn").setLevel(max(logging.WARNING, logging.getLogger().level))
+    # A line for each token that an authorization server is asked about, and more below that level.
+    for name in ("httpx", "httpcore"):
+        logging.getLogger(name).setLevel(logging.WARNING)

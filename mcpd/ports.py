@@ -10,10 +10,10 @@ Every method is a Trio checkpoint, also when there is nothing to wait for. Whate
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Sequence
+    from collections.abc import Collection, Sequence
     from contextlib import AbstractAsyncContextManager
 
     import trio
@@ -29,14 +29,20 @@ class Dropped(NamedTuple):
 class RecordStore(Protocol):
     """Bytes with a deadline, by key. A record past its deadline is gone, whoever asks."""
 
-    async def create(self, key: str, record: bytes, *, ttl: float, spare: Container[str] = ()) -> None:
+    async def create(self, key: str, record: bytes, *, ttl: float, spare: Collection[str] | None = ()) -> None:
         """Keep a new record for *ttl* seconds.
 
-        Never overwrites. At the cap the least recently used record whose key is not in *spare* gives way.
+        Never overwrites. At the cap the least recently used record gives way whose key is not in *spare*, and which no
+        replica has renewed lately (see `renew`). With None for *spare* nothing gives way. What has expired makes room
+        in any case.
+
+        *spare* is looked at only at the cap. It may be large, and change meanwhile; a store that keeps its records
+        elsewhere sends its keys there.
 
         Raises:
           RecordExistsError: there is a record of this key.
-          StoreFullError: the cap is reached and every record is in *spare*; nothing was created.
+          StoreFullError: the cap is reached and nothing may give way: every record is in *spare*, or in use by some
+          replica. Nothing was created.
         """
         ...
 
@@ -54,11 +60,29 @@ class RecordStore(Protocol):
         ...
 
     async def renew(self, keys: Collection[str], *, ttl: float) -> None:
-        """Let those of *keys* that are still there live for *ttl* seconds from now: they are in use."""
+        """Let those of *keys* that are still there live for *ttl* seconds from now: they are in use.
+
+        Whoever uses records goes on renewing them, at least every third of *ttl* and every half a minute. A store that
+        replicas share keeps other replicas from evicting what was renewed, until half of *ttl* or three quarters of a
+        minute have passed without another renewal. That is how one replica learns what is in use on another, for
+        *spare* tells only of its own.
+        """
         ...
 
     async def delete(self, key: str) -> bool:
         """Remove the record for good, and say whether it was there."""
+        ...
+
+    async def evict(self, number: int, *, spare: Collection[str] | None = ()) -> int:
+        """Let up to *number* of the least recently used records give way whose keys are not in *spare*.
+
+        With None for *spare* none of those that are alive does.
+
+        It is asked for when this process is short of memory: a store that keeps its records elsewhere does nothing.
+
+        Returns:
+          How many gave way.
+        """
         ...
 
     async def count(self) -> int:
@@ -68,6 +92,46 @@ class RecordStore(Protocol):
     @property
     def dropped(self) -> Dropped:
         """What has expired or given way so far, as far as this process did it."""
+        ...
+
+
+class Kept(NamedTuple):
+    """A record as who operates the server finds it."""
+
+    name: str
+    """What the store calls it; the key cannot be told from it."""
+    record: bytes
+    left: float
+    """Seconds until its deadline."""
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """Records that can be looked into from outside the server; a `RecordStore` that can offers this as well.
+
+    Looking neither renews a record nor counts as a use, and it needs no key: a key lets its holder in.
+    """
+
+    def name(self, key: str) -> str:
+        """What the store calls the record of this key, whether there is one or not."""
+        ...
+
+    async def page(self, cursor: str, *, limit: int) -> tuple[Sequence[Kept], str]:
+        """Up to *limit* records, and the cursor for the next ones, which is "" after the last; begin with "".
+
+        Every record is found that is there all the time; one that is used meanwhile may come twice.
+
+        Raises:
+          ValueError: *cursor* is none of this store's.
+        """
+        ...
+
+    async def peek(self, name: str) -> Kept | None:
+        """The record of that name; None when there is none."""
+        ...
+
+    async def remove(self, name: str) -> bool:
+        """Remove the record for good, with all that the store keeps along with it, and say whether it was there."""
         ...
 
 

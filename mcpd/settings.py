@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from mcpd.errors import SettingError
+from mcpd.protocol.headers import is_loopback
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +44,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_sessions: Annotated[
         int, Meta(description="How many sessions there may be; the least recently used idle one gives way.")
     ] = 10_000
+    memory_limit: Annotated[
+        int, Meta(description="Memory near which new sessions are refused and idle ones give way; 0 is the cgroup's.")
+    ] = 0
     sessions: Annotated[bool, Meta(description="Whether legacy clients get a session, or are served without.")] = True
     heartbeat: Annotated[float, Meta(description="Silence on a stream after which a comment is sent.")] = 15.0
     stream_after: Annotated[
@@ -65,6 +69,37 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(description="Origins of web pages that may call, besides those of allowed hosts; '*' for any."),
     ] = ()
+    public_url: Annotated[
+        str, Meta(description="URL of the MCP endpoint as clients use it; what their tokens must have been issued for.")
+    ] = ""
+    trusted_proxy: Annotated[
+        tuple[str, ...],
+        Meta(description="Proxies whose Forwarded and X-Forwarded-* are believed: addresses, networks, or 'unix'."),
+    ] = ()
+    auth_issuer: Annotated[
+        str,
+        Meta(description="Authorization server (its issuer URL) whose access tokens are needed to come in."),
+    ] = ""
+    auth_audience: Annotated[
+        tuple[str, ...],
+        Meta(description="For whom tokens must have been issued: one of these. Default: the endpoint's public URL."),
+    ] = ()
+    auth_scope: Annotated[tuple[str, ...], Meta(description="Scopes that every request needs.")] = ()
+    auth_implies: Annotated[
+        tuple[str, ...],
+        Meta(description="Scopes that imply others, as 'broad=narrow'; without it each scope is only itself."),
+    ] = ()
+    auth_tokens: Annotated[
+        str, Meta(description="File of bearer tokens: on each line a subject, its token, and its scopes.")
+    ] = ""
+    auth_introspection_url: Annotated[
+        str,
+        Meta(description="Where to ask the authorization server about tokens, instead of verifying them as JWTs."),
+    ] = ""
+    auth_introspection_client_id: Annotated[
+        str, Meta(description="How this server identifies itself there; the secret is only read from the environment.")
+    ] = ""
+    auth_introspection_client_secret: Annotated[str, Meta(description="The secret that belongs to it.")] = ""
     read_only: Annotated[bool, Meta(description="Offer only tools that say they are read-only.")] = False
     metrics: Annotated[bool, Meta(description="Whether to offer metrics.")] = True
     metrics_port: Annotated[
@@ -141,6 +176,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingError("tls_keyfile needs tls_certfile beside it")
         if self.cache_scope not in {"private", "public"}:
             raise SettingError(f"cache_scope is 'private' or 'public', not {self.cache_scope!r}")
+        if self.auth_introspection_client_secret and not self.auth_introspection_client_id:
+            raise SettingError("auth_introspection_client_secret needs auth_introspection_client_id beside it")
+        if self.auth_introspection_client_id and not self.auth_introspection_url:
+            raise SettingError("auth_introspection_client_id needs auth_introspection_url beside it")
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        return is_loopback(self.host)
 
 
 class Options(TypedDict, total=False):
@@ -157,6 +201,7 @@ class Options(TypedDict, total=False):
     session_idle: float
     initialization_timeout: float
     max_sessions: int
+    memory_limit: int
     sessions: bool
     heartbeat: float
     stream_after: float
@@ -167,6 +212,16 @@ class Options(TypedDict, total=False):
     write_timeout: float
     allowed_host: tuple[str, ...]
     allowed_origin: tuple[str, ...]
+    public_url: str
+    trusted_proxy: tuple[str, ...]
+    auth_issuer: str
+    auth_audience: tuple[str, ...]
+    auth_scope: tuple[str, ...]
+    auth_implies: tuple[str, ...]
+    auth_tokens: str
+    auth_introspection_url: str
+    auth_introspection_client_id: str
+    auth_introspection_client_secret: str
     read_only: bool
     metrics: bool
     metrics_port: int

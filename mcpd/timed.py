@@ -5,12 +5,14 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from mcpd.ports import Inspectable
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container
+    from collections.abc import Collection, Sequence
 
     import trio
 
-    from mcpd.ports import Bus, Dropped, EventLog, RecordStore, Store
+    from mcpd.ports import Bus, Dropped, EventLog, Kept, RecordStore, Store
     from mcpd.server.meter import Meter
 
 
@@ -39,7 +41,10 @@ class TimedStore:
         return self._store.bus
 
     def records(self, kind: str, *, capacity: int | None = None) -> RecordStore:
-        return TimedRecords(self._store.records(kind, capacity=capacity), self._meter)
+        records = self._store.records(kind, capacity=capacity)
+        if isinstance(records, Inspectable):
+            return TimedInspectable(records, self._meter, records)
+        return TimedRecords(records, self._meter)
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         await self._store.run(task_status=task_status)
@@ -55,7 +60,7 @@ class TimedRecords:
         self._records = records
         self._times = meter.store_operations
 
-    async def create(self, key: str, record: bytes, *, ttl: float, spare: Container[str] = ()) -> None:
+    async def create(self, key: str, record: bytes, *, ttl: float, spare: Collection[str] | None = ()) -> None:
         began = perf_counter()
         try:
             await self._records.create(key, record, ttl=ttl, spare=spare)
@@ -90,9 +95,32 @@ class TimedRecords:
         finally:
             self._times["delete"].observe(perf_counter() - began)
 
+    async def evict(self, number: int, *, spare: Collection[str] | None = ()) -> int:
+        return await self._records.evict(number, spare=spare)
+
     async def count(self) -> int:
         return await self._records.count()
 
     @property
     def dropped(self) -> Dropped:
         return self._records.dropped
+
+
+class TimedInspectable(TimedRecords):
+    """The same for records that are `mcpd.ports.Inspectable`, and so is this. Looking into them is not timed."""
+
+    def __init__(self, records: RecordStore, meter: Meter, sight: Inspectable) -> None:
+        super().__init__(records, meter)
+        self._sight = sight
+
+    def name(self, key: str) -> str:
+        return self._sight.name(key)
+
+    async def page(self, cursor: str, *, limit: int) -> tuple[Sequence[Kept], str]:
+        return await self._sight.page(cursor, limit=limit)
+
+    async def peek(self, name: str) -> Kept | None:
+        return await self._sight.peek(name)
+
+    async def remove(self, name: str) -> bool:
+        return await self._sight.remove(name)

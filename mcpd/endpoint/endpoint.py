@@ -1,9 +1,10 @@
 """The endpoint: every HTTP exchange comes in here.
 
-The order of the checks is the order in which a stranger may learn something: path, Host and Origin, method, headers,
-body; only then is a session looked up or made. Every refusal is a JSON-RPC error, and none leaves anything behind.
+The order of the checks is the order in which a stranger may learn something: path, Host and Origin, method, who is
+asking, headers, body; only then is a session looked up or made. Every refusal is a JSON-RPC error, and none leaves
+anything behind.
 
-    exchange -> Endpoint -+- GET /health, /ready
+    exchange -> Endpoint -+- GET /health, /ready, /.well-known/oauth-protected-resource
                           +- POST   -> one message or batch -> modern.py or legacy.py -> Reply
                           +- GET    -> legacy.py: a stream, or resuming one
                           +- DELETE -> legacy.py: the end of a session
@@ -12,13 +13,15 @@ body; only then is a session looked up or made. Every refusal is a JSON-RPC erro
 from __future__ import annotations
 
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from mcpd.auth.challenge import AccessError
+from mcpd.endpoint.access import Access
 from mcpd.endpoint.exchange import Post
-from mcpd.endpoint.guard import Guard
+from mcpd.endpoint.heartbeats import Heartbeats
 from mcpd.endpoint.legacy import Legacy
 from mcpd.endpoint.modern import Modern
 from mcpd.endpoint.operations import Operations
@@ -33,31 +36,38 @@ from mcpd.errors import (
     StoreError,
     StoreFullError,
 )
+from mcpd.memory import MemoryGuard, cgroup_limit
 from mcpd.protocol import envelope, jsonrpc, requests
 from mcpd.protocol.headers import accepted, is_json
+from mcpd.sessions.leases import Leases
 from mcpd.sessions.sessions import Sessions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
+    from mcpd.auth.authorization import Authorization
     from mcpd.core import Core
     from mcpd.endpoint.exchange import Exchange, HeaderList
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.server.call import Call
+    from mcpd.server.principal import Principal
     from mcpd.sessions.live import Closable
     from mcpd.settings import Settings
 
 logger: Final = logging.getLogger("mcpd.http")
 _JSON: Final = (b"content-type", b"application/json")
 _ALLOW: Final = (b"allow", b"GET, POST, DELETE, OPTIONS")
-_LOOPBACK_BINDS: Final = ("localhost", "::1", "[::1]")
 
 
 class Endpoint:
     """One MCP endpoint of one server on one store."""
 
-    def __init__(self, core: Core) -> None:
-        """Args: *core*: what is served, on which store, with which bounds."""
+    def __init__(self, core: Core, authorization: Authorization | None = None) -> None:
+        """
+        Args:
+          core: what is served, on which store, with which bounds.
+          authorization: who may come in; None lets everybody.
+        """  # noqa: D205, D212 - the class says it
         settings = core.settings
         self.core = core
         self.dispatcher = core.dispatcher
@@ -70,17 +80,19 @@ class Endpoint:
             initialization=settings.initialization_timeout,
             capacity=settings.max_sessions,
             meter=core.meter,
+            memory=MemoryGuard(settings.memory_limit or cgroup_limit()),
         )
+        self.leases = Leases(core.store, keep=settings.session_idle)
         self.retry = settings.retry
         self.draining = False
         self.calls: set[Call] = set()
         """Calls in flight in this process."""
         self.streams: set[Closable] = set()
         """Streams that only the client or a drain ends: GET and listen."""
+        self._heartbeats = Heartbeats(settings.heartbeat)
         self._quiet: dict[Reply, float] = {}
         self._quiet_began = trio.Event()
-        loopback = settings.host.startswith("127.") or settings.host in _LOOPBACK_BINDS
-        self.guard = Guard(loopback=loopback, hosts=settings.allowed_host, origins=settings.allowed_origin)
+        self.access = Access(settings, authorization, core.server.info.title or core.server.info.name)
         path = settings.path.rstrip("/")
         self._paths = frozenset({path or "/", path + "/"})
         self._legacy = Legacy(self)
@@ -95,14 +107,23 @@ class Endpoint:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:
         """Serve exchanges while this is open; a background task that fails ends it, for a server must not limp."""
-        async with self.core.running() as nursery:
+        authorization = self.access.authorization
+        verifiers = nullcontext() if authorization is None else authorization.running()
+        async with verifiers, self.core.running() as nursery:
             await nursery.start(self.sessions.run)
+            await nursery.start(self.leases.run)
             nursery.start_soon(self._watch_quiet)
+            nursery.start_soon(self._heartbeats.run)
             self._nursery = nursery
             try:
                 yield
             finally:
                 self._nursery = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether `running` is open."""
+        return self._nursery is not None
 
     async def drain(self) -> None:
         """Be no longer ready, end the open streams cleanly, and wait for the calls in flight.
@@ -112,6 +133,10 @@ class Endpoint:
         self.draining = True
         for stream in list(self.streams):
             stream.finish()
+        if not self.store.shared:
+            # They end with this process, and no connection is accepted any more.
+            with suppress(StoreError):
+                self.core.meter.sessions_ended["shutdown"] = await self.sessions.records.count()
         if self.calls:
             self._drained = trio.Event()
             with trio.move_on_after(self.settings.drain_timeout):
@@ -126,7 +151,7 @@ class Endpoint:
             exchange,
             kind=kind,
             counts=self.core.meter.streams,
-            heartbeat=settings.heartbeat,
+            heartbeats=self._heartbeats,
             max_buffer=settings.max_buffer,
             write_timeout=settings.write_timeout,
         )
@@ -134,8 +159,7 @@ class Endpoint:
     def start_stream(self, stream: EventStream, headers: HeaderList) -> None:
         """Let a task of the endpoint write the stream."""
         if self._nursery is None:
-            stream.close()
-            stream.done.set()
+            stream.give_up()
         else:
             self._nursery.start_soon(stream.run, headers)
 
@@ -149,21 +173,25 @@ class Endpoint:
             if path not in self._paths:
                 if self.operations.serves(path):
                     await self.operations(exchange)
+                elif self.access.describes(path):
+                    await self.access.describe(exchange)
                 else:
                     await self.refuse(
                         exchange, 404, f"Nothing is at {path[:200]!r}; MCP is at {self.settings.path!r}", []
                     )
                 return
-            cors = self.guard.check(exchange.headers)
+            access = self.access
+            seen, cors = access.check(exchange)
             method = exchange.method
             if method == "POST":
-                await self._post(exchange, cors)
+                principal = None if access.authorization is None else await access.admit(exchange, seen)
+                await self._post(exchange, cors, principal)
             elif method == "OPTIONS":
-                await exchange.respond(204, [*self.guard.preflight(exchange.headers), _ALLOW, *cors])
+                await exchange.respond(204, [*self.access.guard.preflight(exchange.headers), _ALLOW, *cors])
             elif method == "GET" and self.settings.era != "modern":
-                await self._legacy.get(exchange, cors)
+                await self._legacy.get(exchange, cors, await self.access.admit(exchange, seen))
             elif method == "DELETE" and self.settings.era != "modern":
-                await self._legacy.delete(exchange, cors)
+                await self._legacy.delete(exchange, cors, await self.access.admit(exchange, seen))
             else:
                 # "HTTP GET or DELETE to the MCP endpoint: respond with 405" (2026-07-28, streamable-http).
                 allow = _ALLOW if self.settings.era != "modern" else (b"allow", b"POST, OPTIONS")
@@ -174,6 +202,8 @@ class Endpoint:
             await self.refuse(exchange, 413, f"{exc}; raise --max-body (MCPD_MAX_BODY) if that is too small", cors)
         except jsonrpc.MessageError as exc:
             await self._error(exchange, exc.id, exc, cors)
+        except AccessError as exc:
+            await self._error(exchange, None, exc, [*exc.headers, *cors])
         except ProtocolError as exc:
             await self._error(exchange, None, exc, cors)
         except StoreError as exc:
@@ -211,7 +241,7 @@ class Endpoint:
         error = ProtocolError(INTERNAL_ERROR, message, http_status=503)
         await self._error(exchange, request_id, error, [(b"retry-after", b"5"), *cors])
 
-    async def _post(self, exchange: Exchange, cors: HeaderList) -> None:
+    async def _post(self, exchange: Exchange, cors: HeaderList, principal: Principal | None) -> None:
         headers = exchange.headers
         if not is_json(headers.get(b"content-type")):
             await self.refuse(exchange, 415, "Content-Type must be application/json in UTF-8", cors)
@@ -221,7 +251,7 @@ class Endpoint:
             await self.refuse(exchange, 406, "Accept must allow application/json or text/event-stream", cors)
             return
         body = await exchange.body(self.settings.max_body)
-        post = Post(exchange, cors, json, sse)
+        post = Post(exchange, cors, json, sse, principal)
         batch = jsonrpc.decode_batch(body)
         if batch is not None and self.settings.era != "modern":
             await self._legacy.post_batch(post, batch)
@@ -254,7 +284,10 @@ class Endpoint:
                 answer = await self.dispatcher.answer(call)
             finally:
                 self._quiet.pop(reply, None)
-            await reply.answer(answer, 200 if answer is None else answer.status)
+            if answer is not None and answer.needed:
+                await reply.refuse(answer, self.access.challenge(reply.exchange, answer.needed))
+            else:
+                await reply.answer(answer, 200 if answer is None else answer.status)
         finally:
             self.call_done(call)
 

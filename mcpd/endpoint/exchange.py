@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mcpd.protocol.headers import Headers
+    from mcpd.server.principal import Principal
     from mcpd.settings import Settings
 
 HeaderList = list[tuple[bytes, bytes]]
@@ -98,3 +99,5 @@ class Post(NamedTuple):
     """Whether the client accepts JSON."""
     sse: bool
     """Whether it accepts a stream."""
+    principal: Principal | None = None
+    """Who is asking, if there is authorization."""

@@ -61,20 +61,31 @@ class Guard:
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
 
-    def check(self, headers: Headers) -> HeaderList:
-        """The CORS fields that every response to this request has.
+    def check_host(self, headers: Headers, forwarded: str | None = None) -> None:
+        """Whether the request is for us; also by the Host that a trusted proxy was asked for, *forwarded*.
 
         Raises:
-          ProtocolError: the request may not come in.
+          ProtocolError: it is not.
         """
         if headers.repeated(b"host"):
             raise refusal(400, "The Host header stands more than once")
         host = headers.get(b"host")
         if host is None:
             raise refusal(400, "The Host header is missing")
-        if self._check_host and not self._known(host):
-            logger.warning("Refused Host %r: allow it with --allowed-host (MCPD_ALLOWED_HOST)", host[:200])
-            raise refusal(421, "This server does not answer for that host")
+        if not self._check_host:
+            return
+        for name in (host,) if forwarded is None else (host, forwarded):
+            if not self._known(name):
+                logger.warning("Refused Host %r: allow it with --allowed-host (MCPD_ALLOWED_HOST)", name[:200])
+                raise refusal(421, "This server does not answer for that host")
+
+    def check(self, headers: Headers, forwarded: str | None = None) -> HeaderList:
+        """The CORS fields that every response to this request has.
+
+        Raises:
+          ProtocolError: the request may not come in.
+        """
+        self.check_host(headers, forwarded)
         origin = headers.get(b"origin")
         if origin is None:
             return []

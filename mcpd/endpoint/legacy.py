@@ -18,6 +18,8 @@ from mcpd.protocol.jsonrpc import Message, MessageError
 from mcpd.protocol.revisions import LEGACY, MODERN, negotiate
 from mcpd.protocol.types import ClientCapabilities
 from mcpd.server.call import Call
+from mcpd.server.principal import identity_of
+from mcpd.sessions.leases import LOOK_AGAIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
     from mcpd.endpoint.endpoint import Endpoint
     from mcpd.endpoint.exchange import Exchange, HeaderList, Post
     from mcpd.ports import EventLog
+    from mcpd.protocol.jsonrpc import RequestId
     from mcpd.protocol.requests import Meta
     from mcpd.protocol.revisions import Revision
     from mcpd.server.changes import Change
+    from mcpd.server.principal import Principal
     from mcpd.sessions.sessions import Session
 
 logger: Final = logging.getLogger("mcpd.http")
@@ -56,12 +60,12 @@ class Legacy:
             # A client that lost its session may still send the old ID along: it is ignored.
             await self._initialize(post, message)
             return
-        session = await self._session(post.exchange)
+        session = await self._session(post.exchange, post.principal)
         began = trio.current_time()
         try:
             if message.is_request:
-                call = self._new_call(post.exchange, message, meta, session)
-                call.outlet = reply = self._reply(post, session)
+                call = self._new_call(post, message, meta, session)
+                call.outlet = reply = self._reply(post, session, (call.id,))
                 if session is None:
                     await self._endpoint.run_call(call, reply, began)
                     return
@@ -82,7 +86,7 @@ class Legacy:
         Raises:
           ProtocolError: it is refused; nothing was run.
         """
-        session = await self._session(post.exchange)
+        session = await self._session(post.exchange, post.principal)
         if session is None or not session.revision.batches:
             raise ProtocolError(
                 INVALID_REQUEST, "Batches are of 2025-03-26 only: send one message in each POST", http_status=400
@@ -91,7 +95,8 @@ class Legacy:
             raise ProtocolError(INVALID_REQUEST, "initialize must not be part of a batch", http_status=400)
         began = trio.current_time()
         endpoint = self._endpoint
-        reply = self._reply(post, session)
+        ids = [message.id for message in batch if isinstance(message, Message) and message.is_request]
+        reply = self._reply(post, session, cast("list[RequestId]", ids))
         answers: list[bytes] = []
         calls: list[Call] = []
 
@@ -118,7 +123,7 @@ class Legacy:
                     except ProtocolError as exc:
                         answers.append(jsonrpc.encode_error(cast("Any", message.id), exc))
                     else:
-                        calls.append(self._new_call(post.exchange, message, meta, session))
+                        calls.append(self._new_call(post, message, meta, session))
             async with trio.open_nursery() as nursery:
                 for call in calls:
                     call.outlet = reply
@@ -136,18 +141,43 @@ class Legacy:
             raise
         revision = negotiate(params.protocol_version)
         headers = post.cors
+        began = trio.current_time()
+        session_id = ""
+        gone = False
+
+        def left() -> None:
+            nonlocal gone
+            gone = True
+
+        post.exchange.on_close(left)
         if endpoint.settings.sessions:
-            session_id = await endpoint.sessions.create(revision, params.capabilities, params.client_info)
+            session_id = await endpoint.sessions.create(
+                revision, params.capabilities, params.client_info, identity_of(post.principal)
+            )
             headers = [(b"mcp-session-id", session_id.encode()), *headers]
-        body = jsonrpc.encode_result(cast("Any", message.id), endpoint.dispatcher.offer.initialize(revision))
+        result = endpoint.dispatcher.offer.initialize(revision)
+        if not endpoint.settings.sessions:
+            result["capabilities"].get("tasks", {}).pop("list", None)  # whose tasks they are nobody could say
+        body = jsonrpc.encode_result(cast("Any", message.id), result)
         # Never a stream that could be resumed: "priming [...] never before an initialize result" breaks no client.
         if post.json:
             await post.exchange.respond(200, [_JSON, *headers], body)
         else:
             await post.exchange.respond(200, [*HEADERS, *headers], sse_encoding.message(body))
+        if gone and session_id:
+            # Nobody knows its ID, so nobody would ever end it.
+            session = await endpoint.sessions.load(session_id, identity_of(post.principal))
+            if session is not None:
+                await endpoint.sessions.end(session, "aborted")
+        outcome = "cancelled" if gone else "ok"
+        endpoint.core.meter.request("legacy", "initialize", outcome, trio.current_time() - began)
 
-    async def _session(self, exchange: Exchange) -> Session | None:
-        """The session this exchange belongs to; None only where legacy clients are served without."""
+    async def _session(self, exchange: Exchange, principal: Principal | None) -> Session | None:
+        """The session this exchange belongs to; None only where legacy clients are served without.
+
+        Raises:
+          ProtocolError: 404 for an unknown one, which another principal's is as well.
+        """
         headers = exchange.headers
         version = headers.get(b"mcp-protocol-version")
         if version is not None and version not in LEGACY and version not in MODERN:
@@ -159,7 +189,7 @@ class Legacy:
             raise refusal(400, "Mcp-Session-Id is missing: initialize first and send the ID you get with each request")
         if headers.repeated(b"mcp-session-id"):
             raise refusal(400, "Mcp-Session-Id stands more than once")
-        session = await self._endpoint.sessions.load(session_id)
+        session = await self._endpoint.sessions.load(session_id, identity_of(principal))
         if session is None:
             raise refusal(404, "Session not found: it has ended or expired; initialize again")
         return session
@@ -195,23 +225,24 @@ class Legacy:
                 logger.debug("Request cancelled: %s", params.reason)
                 await sessions.cancel(session, params.request_id)
 
-    def _new_call(self, exchange: Exchange, message: Message, meta: Meta, session: Session | None) -> Call:
+    def _new_call(self, post: Post, message: Message, meta: Meta, session: Session | None) -> Call:
         record = None if session is None else session.record
         return Call(
             id=cast("Any", message.id),
             method=cast("str", message.method),
             params=message.params,
             meta=meta,
-            revision=self._revision(exchange, session),
+            revision=self._revision(post.exchange, session),
             capabilities=_NO_CAPABILITIES if record is None else record.capabilities,
             client_info=None if record is None else record.client_info,
             log_level=None if record is None else record.log_level,
-            headers=exchange.headers,
+            headers=post.exchange.headers,
             session=session,
+            principal=post.principal,
         )
 
-    def _reply(self, post: Post, session: Session | None) -> Reply:
-        return Reply(post, self._endpoint, session=session, log=self._log(session))
+    def _reply(self, post: Post, session: Session | None, ids: Sequence[RequestId]) -> Reply:
+        return Reply(post, self._endpoint, session=session, log=self._log(session), ids=ids)
 
     def _log(self, session: Session | None) -> EventLog | None:
         if session is None or not self._endpoint.settings.resumable or not session.revision.audio:
@@ -228,30 +259,29 @@ class Legacy:
 
     # ----- DELETE
 
-    async def delete(self, exchange: Exchange, cors: HeaderList) -> None:
+    async def delete(self, exchange: Exchange, cors: HeaderList, principal: Principal | None) -> None:
         """End the session."""
-        session = await self._session(exchange)
+        session = await self._session(exchange, principal)
         if session is None or not await self._endpoint.sessions.end(session):
             raise refusal(404, "Session not found: it has ended or expired")
         await exchange.respond(204, cors)
 
     # ----- GET
 
-    async def get(self, exchange: Exchange, cors: HeaderList) -> None:
+    async def get(self, exchange: Exchange, cors: HeaderList, principal: Principal | None) -> None:
         """The standalone stream, or with Last-Event-ID the rest of any stream of the session."""
-        headers = exchange.headers
-        if headers.get(b"mcp-session-id") is None:
+        if exchange.headers.get(b"mcp-session-id") is None:
             # 405 is what tells clients that there is no stream here; several connect only on that.
             await self._endpoint.refuse(exchange, 405, "There is no stream without a session", [_ALLOW, *cors])
             return
-        _, takes_sse = accepted(headers.get(b"accept"))
-        session = await self._session(exchange)
+        _, takes_sse = accepted(exchange.headers.get(b"accept"))
+        session = await self._session(exchange, principal)
         assert session is not None  # noqa: S101 - the ID is there
         if not takes_sse:
             raise refusal(406, "Accept must allow text/event-stream")
         began = trio.current_time()
         try:
-            last = headers.get(b"last-event-id")
+            last = exchange.headers.get(b"last-event-id")
             stream_id, _, after = (last or "").rpartition(".")
             log = self._log(session)
             if last is None or log is None:
@@ -288,6 +318,7 @@ class Legacy:
         if live.listener is not None:
             live.listener.finish()
         live.listener = stream
+        del session.record  # it may be open for hours, and whoever needs the record then needs it as it is then
         endpoint.subscriptions.add(listener)
         try:
             await self._hold(exchange, session, stream, cors)
@@ -305,7 +336,7 @@ class Legacy:
             raise refusal(400, "That event is not known (any more): its stream cannot be resumed")
         stream = self._endpoint.new_stream(exchange, "resume")
 
-        async def follow() -> None:
+        async def read_on() -> None:
             position = after
             while not stream.closed:
                 found = await log.read(session.key, stream_id, after=position)
@@ -321,13 +352,29 @@ class Legacy:
                 if finished:
                     break
                 if not events:
-                    await log.wait(session.key, stream_id, after=position)
+                    await self._wait(session, log, stream_id, position)
+
+        async def follow() -> None:
+            try:
+                await read_on()
+            except StoreError as exc:
+                # The response has begun; who wants the rest asks for it when the store is back.
+                logger.warning("A resumed stream could not be followed any further: %s", exc)
             stream.finish()
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(follow)
             await self._hold(exchange, session, stream, cors)
             nursery.cancel_scope.cancel()
+
+    async def _wait(self, session: Session, log: EventLog, stream_id: str, position: str) -> None:
+        """Return when the stream may have gone on. If who ran its call is gone, it ends here, with an error."""
+        with trio.move_on_after(LOOK_AGAIN) as silence:
+            await log.wait(session.key, stream_id, after=position)
+        if silence.cancelled_caught:
+            lost = await self._endpoint.leases.lost(session.key, stream_id)
+            for index, error in enumerate(lost):
+                await log.append(session.key, stream_id, error, last=index == len(lost) - 1)
 
     async def _hold(self, exchange: Exchange, session: Session, stream: EventStream, cors: HeaderList) -> None:
         """Write the stream until it ends, is closed by the client, or the session or the server ends."""

@@ -24,8 +24,10 @@ class _Ending:
     def __init__(self, stream: EventStream, listening: Listening) -> None:
         self._stream = stream
         self._listening = listening
+        self.finished = False
 
     def finish(self) -> None:
+        self.finished = True
         self._stream.push(sse.message(self._listening.result))
         self._stream.finish()
 
@@ -50,6 +52,7 @@ async def listen(endpoint: Endpoint, post: Post, call: Call) -> None:
     post.exchange.on_close(stream.close)
     endpoint.streams.add(ending)
     endpoint.core.subscriptions.add(listening)
+    began = trio.current_time()
     if listening.empty or endpoint.draining:
         # A stream that can never carry anything must not be held open: its client has been told so by the
         # acknowledgement.
@@ -59,3 +62,5 @@ async def listen(endpoint: Endpoint, post: Post, call: Call) -> None:
     finally:
         endpoint.core.subscriptions.remove(listening)
         endpoint.streams.discard(ending)
+        outcome = "ok" if ending.finished else "cancelled"
+        endpoint.core.meter.request("modern", call.method, outcome, trio.current_time() - began)

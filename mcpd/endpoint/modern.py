@@ -52,6 +52,7 @@ class Modern:
         envelope.check_headers(headers, message.method, message.params)
         dispatcher = self._endpoint.dispatcher
         if message.method != LISTEN and not dispatcher.knows(message.method, read.revision):
+            self._endpoint.core.meter.request("modern", "unknown", "error", 0.0)
             raise unknown_method(message.method, read.revision)
         if message.method == "tools/call":
             self._check_call(exchange, message.params)
@@ -65,6 +66,7 @@ class Modern:
             client_info=read.client_info,
             log_level=read.log_level,
             headers=headers,
+            principal=post.principal,
         )
         if message.method == LISTEN:
             await listen(self._endpoint, post, call)

@@ -19,7 +19,7 @@ from mcpd.protocol import sse
 from mcpd.protocol.jsonrpc import encode_notification, encode_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     import msgspec
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mcpd.ports import EventLog
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.server.dispatch import Answer
+    from mcpd.sessions.leases import Leases
     from mcpd.sessions.sessions import Session
 
 T = TypeVar("T")
@@ -38,6 +39,7 @@ class Streams(Protocol):
     """What a reply needs of the endpoint."""
 
     retry: float
+    leases: Leases
 
     def new_stream(self, exchange: Exchange, kind: str) -> EventStream:
         """A new stream of the exchange."""
@@ -56,6 +58,7 @@ class Reply:
         "_exchange",
         "_finished",
         "_headers",
+        "_ids",
         "_json",
         "_log",
         "_opened",
@@ -75,6 +78,7 @@ class Reply:
         *,
         session: Session | None = None,
         log: EventLog | None = None,
+        ids: Sequence[RequestId] = (),
         cancel: Callable[[], object] | None = None,
     ) -> None:
         """
@@ -83,12 +87,14 @@ class Reply:
           streams: opens streams.
           session: the legacy session, whose client can be asked.
           log: where the events go so that the stream can be resumed; None if it cannot.
+          ids: the requests it answers.
           cancel: called when the client is gone (modern); a legacy call goes on.
         """  # noqa: D205, D212 - the class says it
-        self._exchange, self._headers, self._json, self._sse = post
+        self._exchange, self._headers, self._json, self._sse, _ = post
         self._streams = streams
         self._session = session
         self._log = log if session is not None else None
+        self._ids = ids
         self._primed = session is not None and session.revision.priming
         self._cancel = cancel
         self._stream: EventStream | None = None
@@ -135,9 +141,14 @@ class Reply:
         stream = await self._open()
         if self._primed:
             stream.finish()
-            await stream.done.wait()
+            await stream.wait_over()
 
     # ----- The endpoint's side
+
+    @property
+    def exchange(self) -> Exchange:
+        """The exchange it belongs to."""
+        return self._exchange
 
     @property
     def streaming(self) -> bool:
@@ -149,8 +160,19 @@ class Reply:
         if self._sse and not self._finished:
             await self._open()
 
+    async def refuse(self, answer: Answer, challenge: HeaderList) -> None:
+        """Send the one response, an error, with what tells the client what it lacks."""
+        self._headers = [*challenge, *self._headers]
+        await self.answer(answer, answer.status)
+
     async def answer(self, answer: Answer | None, status: int = 200) -> None:
         """Send the one response, or end without one (a cancelled request gets none)."""
+        if answer is not None and self._opened is None and (self._json or status != 200):
+            # The usual case: no stream, and a client that takes JSON.
+            self._finished = True
+            self._cancel = None
+            await self._exchange.respond(status, [_JSON, *self._headers], answer.body)
+            return
         await self.answer_all([] if answer is None else [answer.body], status, batch=False)
 
     async def answer_all(self, bodies: Sequence[bytes], status: int = 200, *, batch: bool = True) -> None:
@@ -167,8 +189,10 @@ class Reply:
                 await self._emit(body, last=index == len(bodies) - 1)
             if not bodies:
                 await self._keep(b"", last=True)
+            if self._order is not None and self._session is not None:
+                await self._lease(self._streams.leases.release(self._session.key, self._stream_id))
             stream.finish()
-            await stream.done.wait()
+            await stream.wait_over()
         elif not bodies:
             # An accepted message without a response.
             await self._exchange.respond(202, self._headers)
@@ -187,14 +211,15 @@ class Reply:
         stream = self._streams.new_stream(self._exchange, "post")
         if self._finished:
             # Who opened it was cancelled, and the response has been sent without it.
-            stream.close()
-            stream.done.set()
+            stream.give_up()
             return stream
         opened = self._opened = trio.Event()
         try:
-            if self._resumable() is not None:
+            session = self._session
+            if session is not None and self._resumable():
                 self._stream_id = secrets.token_urlsafe(9)
                 self._order = trio.Lock()
+                await self._lease(self._streams.leases.hold(session.key, self._stream_id, self._ids))
                 first = await self._keep(b"") if self._primed else None
                 self._primed = first is not None
                 if first is not None:
@@ -235,9 +260,15 @@ class Reply:
             return None
         return f"{self._stream_id}.{number}"
 
-    def _resumable(self) -> EventLog | None:
-        """The event log, unless the session has ended: what came after that would be kept for nobody."""
-        return None if self._session is None or self._session.live.ended else self._log
+    async def _lease(self, change: Awaitable[None]) -> None:
+        try:
+            await change
+        except StoreError as exc:
+            logger.warning("A lease could not be changed: %s", exc)
+
+    def _resumable(self) -> bool:
+        """Whether events are logged: not once the session has ended, for then they would be kept for nobody."""
+        return self._log is not None and self._session is not None and not self._session.live.ended
 
     def _lost(self) -> None:
         if self._stream is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -13,6 +12,7 @@ from mcpd.protocol import sse
 
 if TYPE_CHECKING:
     from mcpd.endpoint.exchange import Exchange, HeaderList
+    from mcpd.endpoint.heartbeats import Heartbeats
 
 logger: Final = logging.getLogger("mcpd.streams")
 
@@ -34,17 +34,18 @@ class EventStream:
     __slots__ = (
         "_buffer",
         "_counts",
+        "_done",
         "_exchange",
         "_finishing",
-        "_heartbeat",
+        "_heartbeats",
         "_kind",
         "_max_buffer",
+        "_over",
         "_room",
         "_size",
-        "_wake",
+        "_sleeper",
         "_write_timeout",
         "closed",
-        "done",
     )
 
     def __init__(
@@ -53,7 +54,7 @@ class EventStream:
         *,
         kind: str,
         counts: dict[str, int],
-        heartbeat: float,
+        heartbeats: Heartbeats,
         max_buffer: int,
         write_timeout: float,
     ) -> None:
@@ -62,25 +63,35 @@ class EventStream:
           exchange: whose response it is.
           kind: what it counts as.
           counts: open streams by kind.
-          heartbeat: seconds of silence after which a comment is sent.
+          heartbeats: says when it was silent for too long.
           max_buffer: bytes that may wait for the client to read.
           write_timeout: seconds that one write may take before the client counts as gone.
         """  # noqa: D205, D212 - the class says it
         self._exchange = exchange
         self._kind = kind
         self._counts = counts
-        self._heartbeat = heartbeat
+        self._heartbeats = heartbeats
         self._max_buffer = max_buffer
         self._write_timeout = write_timeout
-        self._buffer: deque[bytes] = deque()
+        self._buffer: list[bytes] = []
         self._size = 0
         self._finishing = False
-        self._wake = trio.Event()
+        # Thousands of these may be open, so no event is made before somebody waits for it.
+        self._sleeper: trio.lowlevel.Task | None = None
         self._room: trio.Event | None = None
+        self._over = False
+        self._done: trio.Event | None = None
         self.closed = False
         """Nothing more will reach the client."""
-        self.done = trio.Event()
-        """The response is complete, or given up."""
+
+    async def wait_over(self) -> None:
+        """Return once the response is complete, or given up."""
+        if self._over:
+            await trio.lowlevel.checkpoint()
+            return
+        if self._done is None:
+            self._done = trio.Event()
+        await self._done.wait()
 
     def push(self, data: bytes) -> bool:
         """Put encoded events into the buffer; False when nobody will read them."""
@@ -92,8 +103,13 @@ class EventStream:
             return False
         self._buffer.append(data)
         self._size += len(data)
-        self._wake.set()
+        self._wake()
         return True
+
+    def beat(self) -> None:
+        """Send a comment if nothing else is being sent."""
+        if self._sleeper is not None:
+            self.push(sse.HEARTBEAT)
 
     async def room(self, size: int) -> None:
         """Wait until *size* more bytes fit, or the stream is closed."""
@@ -106,15 +122,22 @@ class EventStream:
     def finish(self) -> None:
         """End the response after what is in the buffer."""
         self._finishing = True
-        self._wake.set()
+        self._wake()
 
     def close(self) -> None:
         """Give up: the client is gone, or does not read."""
         self.closed = True
         self._buffer.clear()
         self._size = 0
-        self._wake.set()
+        self._wake()
         self._let_in()
+
+    def give_up(self) -> None:
+        """Close what nobody writes."""
+        self.close()
+        self._over = True
+        if self._done is not None:
+            self._done.set()
 
     async def run(self, headers: HeaderList) -> None:
         """Write until the stream is finished or closed. Cancelling it closes it."""
@@ -128,8 +151,8 @@ class EventStream:
             logger.exception("Writing a stream failed")
         finally:
             self._counts[self._kind] -= 1
-            self.close()
-            self.done.set()
+            self._heartbeats.forget(self)
+            self.give_up()
 
     async def _write_all(self, headers: HeaderList) -> None:
         exchange = self._exchange
@@ -138,10 +161,10 @@ class EventStream:
             # Some proxies hold even the response's head back until its first byte.
             self.push(sse.HEARTBEAT)
         while not self.closed:
-            self._wake = trio.Event()
             if self._buffer:
                 data = b"".join(self._buffer)
                 self._buffer.clear()
+                self._heartbeats.heard(self)
                 with trio.move_on_after(self._write_timeout) as patience:
                     await exchange.write(data)
                 if patience.cancelled_caught:
@@ -149,14 +172,22 @@ class EventStream:
                     return
                 self._size = max(0, self._size - len(data))
                 self._let_in()
+                del data, patience  # or they would be kept while the stream is silent
             elif self._finishing:
                 await exchange.finish()
                 return
             else:
-                with trio.move_on_after(self._heartbeat) as silence:
-                    await self._wake.wait()
-                if silence.cancelled_caught:
-                    self.push(sse.HEARTBEAT)
+                self._sleeper = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._stop_sleeping)
+
+    def _stop_sleeping(self, _: object) -> trio.lowlevel.Abort:
+        self._sleeper = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _wake(self) -> None:
+        sleeper, self._sleeper = self._sleeper, None
+        if sleeper is not None:
+            trio.lowlevel.reschedule(sleeper)
 
     def _let_in(self) -> None:
         if self._room is not None:

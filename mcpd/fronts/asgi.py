@@ -75,6 +75,13 @@ class AsgiApp:
                 logger.warning("Refused a header of %d bytes, of at most %d", size, MAX_HEAD)
                 message = f"The header is longer than {MAX_HEAD} bytes"
                 await self.endpoint.refuse(exchange, 431, message, [(b"connection", b"close")])
+            elif not self.endpoint.is_running:
+                # Half of everything would work; whoever mounted it would find out late.
+                message = (
+                    "The lifespan of this application is not running: the server or application around it has to run it"
+                )
+                logger.error("%s", message)
+                await self.endpoint.refuse(exchange, 503, message, [])
             else:
                 await self._handle(exchange)
             nursery.cancel_scope.cancel()

@@ -7,13 +7,14 @@ memory and ends with it (2026-07-28, basic/versioning, "stdio").
 from __future__ import annotations
 
 import logging
-from contextlib import asynccontextmanager
+import secrets
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 import trio
 
-from mcpd.errors import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, ClientError, ProtocolError
+from mcpd.errors import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, ClientError, ProtocolError
 from mcpd.listening import METHOD as LISTEN
 from mcpd.listening import Listening
 from mcpd.protocol import envelope, jsonrpc, requests
@@ -22,20 +23,24 @@ from mcpd.protocol.types import ClientCapabilities
 from mcpd.server.call import Call
 from mcpd.sessions.live import Live
 from mcpd.sessions.record import SessionRecord
-from mcpd.sessions.sessions import MAX_SUBSCRIPTIONS, MAX_TASKS
+from mcpd.sessions.sessions import MAX_SUBSCRIPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 
     from mcpd.core import Core
+    from mcpd.protocol.headers import Headers
     from mcpd.protocol.jsonrpc import Message, RequestId
     from mcpd.protocol.requests import Meta
     from mcpd.protocol.types import LoggingLevel
     from mcpd.server.changes import Change
+    from mcpd.server.principal import Principal
 
 T = TypeVar("T")
 logger: Final = logging.getLogger("mcpd.connection")
 MAX_LISTENING: Final = 100
+MAX_TAKEN: Final = 1_000
+"""Requests without an answer. They are read and not left in the pipe: behind them may come what they wait for."""
 _NO_CAPABILITIES: Final = ClientCapabilities()
 
 
@@ -43,7 +48,7 @@ class LocalSession:
     """The legacy session of one connection, in memory. It implements `mcpd.server.call.LegacySession`."""
 
     def __init__(self, record: SessionRecord) -> None:
-        self.id = "local"
+        self.id = secrets.token_urlsafe(18)
         self.record = record
         self._values: dict[str, bytes] = {}
 
@@ -92,10 +97,10 @@ class LocalSession:
         if uri in self.record.subscriptions:
             self.record.subscriptions.remove(uri)
 
-    async def add_task(self, task_id: str) -> None:
-        """The task is one of the session's."""
+    async def add_task(self, task_id: str, *, gone: Collection[str]) -> None:
+        """The task is one of the session's, and those *gone* are no more."""
         await trio.lowlevel.checkpoint()
-        self.record.tasks = [*self.record.tasks, task_id][-MAX_TASKS:]
+        self.record.tasks = [*(each for each in self.record.tasks if each not in gone), task_id]
 
     async def task_ids(self) -> list[str]:
         """The session's tasks, the oldest first; some may be gone."""
@@ -139,17 +144,30 @@ class _Outlet:
 class Connection:
     """The server's end of one connection."""
 
-    def __init__(self, core: Core, send: Callable[[bytes], Awaitable[None]], *, max_calls: int = 100) -> None:
+    def __init__(
+        self,
+        core: Core,
+        send: Callable[[bytes], Awaitable[None]],
+        *,
+        max_calls: int = 100,
+        headers: Headers | None = None,
+        principal: Principal | None = None,
+    ) -> None:
         """
         Args:
           core: what is served.
           send: writes one message, whole, whichever task calls it.
-          max_calls: how many requests may be in flight; further ones are read only when one is answered.
+          max_calls: how many requests are worked on at once; further ones, up to a bound, wait for their turn.
+          headers: of the HTTP request that opened it, if it is one (HTTP+SSE).
+          principal: who opened it, if there is authorization.
         """  # noqa: D205, D212 - the class says it
         self._core = core
         self._dispatcher = core.dispatcher
         self.send = send
+        self.principal = principal
+        self._headers = headers
         self._slots = trio.Semaphore(max_calls)
+        self._taken = 0
         self.live = Live("connection")
         self.session: LocalSession | None = None
         self._revision = LATEST_LEGACY
@@ -226,7 +244,9 @@ class Connection:
 
     async def _request(self, message: Message, request_id: RequestId) -> None:
         meta = requests.read_meta(message.params)
-        modern = envelope.is_modern(meta, None)
+        # Without headers there is nothing to differ from: what a modern-only server misses, it misses in _meta.
+        only_modern = self._core.settings.era == "modern" and message.method != "initialize"
+        modern = only_modern or envelope.is_modern(meta, None)
         envelope.check_era(self._core.settings.era, message, modern=modern)
         if modern:
             read = envelope.read_envelope(meta, over_http=False)
@@ -263,46 +283,64 @@ class Connection:
             capabilities=read.capabilities,
             client_info=read.client_info,
             log_level=read.log_level,
-            headers=None,
+            headers=self._headers,
             session=None if read.revision.modern else self.session,
+            principal=self.principal,
         )
         if read.revision.modern and call.method == LISTEN:
             await self._listen(call)
             return
-        await self._slots.acquire()
         if self._nursery is None:
-            self._slots.release()
             return
+        if self._taken >= MAX_TAKEN:
+            raise ProtocolError(
+                INTERNAL_ERROR, f"Too many requests at once: at most {MAX_TAKEN} may wait for an answer"
+            )
+        self._taken += 1
         # Entered here, not in its task: a cancellation that comes right behind must find it.
         self.live.enter(call)
         self._nursery.start_soon(self._run, call)
 
     async def _run(self, call: Call) -> None:
         call.outlet = outlet = _Outlet(self)
+        # Who asks whether we are alive does not stand in line.
+        turn = nullcontext() if call.method == "ping" else self._slots
         try:
-            answer = await self._dispatcher.answer(call)
+            async with turn:
+                # What was cancelled while it waited for its turn does not even begin.
+                answer = None if call.scope.cancel_called else await self._dispatcher.answer(call)
             outlet.finished = True
             if answer is not None:
                 await self.send(answer.body)
         finally:
             outlet.finished = True
             self.live.leave(call)
-            self._slots.release()
+            self._taken -= 1
             if self._idle is not None and not self.live.calls:
                 self._idle.set()
 
     async def _listen(self, call: Call) -> None:
-        listening = Listening(self._core, call, self.send)
+        acknowledged = trio.Event()
+
+        async def send(message: bytes) -> None:
+            await acknowledged.wait()
+            await self.send(message)
+
+        listening = Listening(self._core, call, send)
         await self._stop_listening(call.id)
         if len(self._listening) >= MAX_LISTENING:
             raise ProtocolError(INVALID_REQUEST, f"A connection has at most {MAX_LISTENING} subscriptions")
-        await self.send(listening.acknowledgement)
+        if not listening.empty:
+            # Before the client can know of it: it has been promised all that changes from the acknowledgement on.
+            self._listening[call.id] = listening
+            self._core.subscriptions.add(listening)
+        try:
+            await self.send(listening.acknowledgement)
+        finally:
+            acknowledged.set()
         if listening.empty:
             # It can never carry anything, so it must not be held open.
             await self.send(listening.result)
-        else:
-            self._listening[call.id] = listening
-            self._core.subscriptions.add(listening)
 
     async def _stop_listening(self, request_id: RequestId) -> None:
         listening = self._listening.pop(request_id, None)

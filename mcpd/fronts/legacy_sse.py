@@ -14,16 +14,19 @@ from weakref import WeakValueDictionary
 
 import trio
 
+from mcpd.auth.challenge import AccessError
 from mcpd.endpoint.guard import refusal
 from mcpd.endpoint.stream import HEADERS
 from mcpd.errors import BodyTooLargeError, ExchangeClosedError, ProtocolError
 from mcpd.fronts.connection import Connection
 from mcpd.protocol import sse
 from mcpd.protocol.headers import is_json
+from mcpd.server.principal import identity_of
 
 if TYPE_CHECKING:
     from mcpd.endpoint.endpoint import Endpoint
     from mcpd.endpoint.exchange import Exchange, HeaderList
+    from mcpd.server.principal import Principal
     from mcpd.settings import Settings
 
 _SSE: Final = "/sse"
@@ -48,21 +51,27 @@ class LegacySse:
             return
         cors: HeaderList = []
         try:
-            cors = self._endpoint.guard.check(exchange.headers)
+            access = self._endpoint.access
+            seen, cors = access.check(exchange)
             if exchange.method == "OPTIONS":
-                await exchange.respond(204, [*self._endpoint.guard.preflight(exchange.headers), *cors])
-            elif path.startswith(_MESSAGES):
-                await self._post(exchange, path.removeprefix(_MESSAGES), cors)
+                await exchange.respond(204, [*access.guard.preflight(exchange.headers), *cors])
+                return
+            principal = await access.admit(exchange, seen)
+            if path.startswith(_MESSAGES):
+                await self._post(exchange, path.removeprefix(_MESSAGES), cors, principal)
             else:
-                await self._stream(exchange, cors)
+                await self._stream(exchange, cors, principal)
         except ExchangeClosedError:
             pass
         except BodyTooLargeError as exc:
             await self._endpoint.refuse(exchange, 413, str(exc), cors)
+        except AccessError as exc:
+            headers = [*exc.headers, *cors]
+            await self._endpoint.refuse(exchange, exc.http_status or 401, exc.message, headers, code=exc.code)
         except ProtocolError as exc:
             await self._endpoint.refuse(exchange, exc.http_status or 400, exc.message, cors, code=exc.code)
 
-    async def _stream(self, exchange: Exchange, cors: HeaderList) -> None:
+    async def _stream(self, exchange: Exchange, cors: HeaderList, principal: Principal | None) -> None:
         if exchange.method != "GET":
             await self._endpoint.refuse(exchange, 405, "Use GET", [(b"allow", b"GET"), *cors])
             return
@@ -74,11 +83,12 @@ class LegacySse:
             await stream.room(len(data))
             stream.push(data)
 
-        connection = Connection(endpoint.core, send)
+        connection = Connection(endpoint.core, send, headers=exchange.headers, principal=principal)
         connection_id = secrets.token_urlsafe(18)
         self._connections[connection_id] = connection
         # Relative to this address, so it also holds where the application is mounted below another.
-        stream.push(b"event: endpoint\ndata: messages/" + connection_id.encode() + b"\n\n")
+        beside = b"../messages/" if exchange.path.endswith("/") else b"messages/"
+        stream.push(b"event: endpoint\ndata: " + beside + connection_id.encode() + b"\n\n")
         exchange.on_close(stream.close)
         endpoint.streams.add(stream)
         try:
@@ -87,12 +97,14 @@ class LegacySse:
         finally:
             endpoint.streams.discard(stream)
 
-    async def _post(self, exchange: Exchange, connection_id: str, cors: HeaderList) -> None:
+    async def _post(
+        self, exchange: Exchange, connection_id: str, cors: HeaderList, principal: Principal | None
+    ) -> None:
         if exchange.method != "POST":
             await self._endpoint.refuse(exchange, 405, "Use POST", [(b"allow", b"POST"), *cors])
             return
         connection = self._connections.get(connection_id)
-        if connection is None:
+        if connection is None or identity_of(connection.principal) != identity_of(principal):
             raise refusal(404, "There is no such connection: open /sse again")
         if not is_json(exchange.headers.get(b"content-type")):
             raise refusal(415, "Content-Type must be application/json in UTF-8")

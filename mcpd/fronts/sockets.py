@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from mcpd.errors import SettingError
 
@@ -16,8 +19,18 @@ if TYPE_CHECKING:
 
     from mcpd.settings import Settings
 
+LISTENER: Final = "MCPD_WORKER_LISTENER"
+METRICS_LISTENER: Final = "MCPD_WORKER_METRICS_LISTENER"
+"""Tell a worker which file descriptors its parent has bound for it."""
 UNIX: Final = "unix:"
 """What a host begins with that is the path of a Unix socket."""
+
+
+def inherited(variable: str = LISTENER) -> socket.socket | None:
+    """The socket that a parent has bound for this process; None when there is no parent."""
+    descriptor = os.environ.get(variable)
+    # A copy: each use of it is closed on its own.
+    return None if descriptor is None else socket.socket(fileno=os.dup(int(descriptor)))
 
 
 @contextmanager
@@ -27,10 +40,15 @@ def bound(settings: Settings) -> Generator[socket.socket]:
     Raises:
       SettingError: the name is unknown, the port or the path is taken or not allowed.
     """
+    given = inherited()
+    if given is not None:
+        with given:
+            yield given
+        return
     host, port = settings.host, settings.port
     if host.startswith(UNIX):
         path = Path(host.removeprefix(UNIX))
-        with _bind_path(path) as sock:
+        with bind_path(path) as sock:
             try:
                 yield sock
             finally:
@@ -62,6 +80,13 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
+def with_port(settings: Settings, sock: socket.socket) -> Settings:
+    """The settings with the port that was found, where any free one would do."""
+    if settings.port or sock.family == socket.AF_UNIX:
+        return settings
+    return msgspec.structs.replace(settings, port=sock.getsockname()[1])
+
+
 def url(sock: socket.socket, settings: Settings) -> str:
     """Where the endpoint is; a Unix socket as proxies write it, ``http://unix:/path/of/socket:/mcp``."""
     scheme = "https" if settings.tls_certfile else "http"
@@ -89,7 +114,12 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-def _bind_path(path: Path) -> socket.socket:
+def bind_path(path: Path) -> socket.socket:
+    """A bound Unix socket.
+
+    Raises:
+      SettingError: the path is taken or not allowed.
+    """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _remove_left_over(path)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final, Protocol, Unpack
 
 import trio
@@ -17,6 +19,8 @@ from mcpd.settings import Options, Settings
 from mcpd.stores import open_store
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from mcpd.ports import Store
     from mcpd.server.server import Server
 
@@ -24,6 +28,8 @@ logger: Final = logging.getLogger("mcpd.stdio")
 MAX_LINE: Final = 4 * 1024 * 1024
 DRAIN: Final = 5.0
 """Seconds that calls in flight may go on when the input has ended."""
+LINGER: Final = 1.0
+"""Seconds that the client may take to read what is being written when all is over."""
 
 
 class ByteReceiver(Protocol):
@@ -48,6 +54,7 @@ async def serve_stdio(
     receiver: ByteReceiver | None = None,
     sender: ByteSender | None = None,
     store: Store | str = "memory",
+    stop: Callable[[], Awaitable[object]] | None = None,
     max_line: int = MAX_LINE,
     **options: Unpack[Options],
 ) -> None:
@@ -60,35 +67,80 @@ async def serve_stdio(
       receiver: where messages come from, instead of standard input.
       sender: where they go, instead of standard output.
       store: a store for tasks and handles, or its URL.
+      stop: an async function to wait for; when it returns, the calls in flight are cancelled, and all ends cleanly.
       max_line: how long a message may be, in bytes; a longer one is answered with an error and skipped.
       options: see `Settings`; those of HTTP have no meaning here.
     """
-    if receiver is None:
-        receiver = trio.lowlevel.FdStream(os.dup(0))
-    if sender is None:
-        # From here on, file descriptor 1 is standard error: a stray print cannot corrupt the protocol.
-        sender = trio.lowlevel.FdStream(os.dup(1))
-        sys.stdout.flush()
-        os.dup2(2, 1)
-    out = sender
-    lock = trio.Lock()
+    core = Core(server, open_store(store) if isinstance(store, str) else store, Settings(**options))
+    async with AsyncExitStack() as stack:
+        if receiver is None:
+            receiver = await stack.enter_async_context(trio.lowlevel.FdStream(os.dup(0)))
+        if sender is None:
+            sender = stdout = await stack.enter_async_context(take_stdout())
+            stack.callback(_give_back, stdout)
+        output = _Output(sender)
+        connection = Connection(core, output.send)
+        async with core.running(), connection.running():
+            try:
+                async with trio.open_nursery() as nursery:
+                    if stop is not None:
+                        nursery.start_soon(_end_after, stop, nursery.cancel_scope)
+                    await _read_lines(receiver, connection, max_line)
+                    with trio.move_on_after(DRAIN):
+                        await connection.finish()
+                    nursery.cancel_scope.cancel()
+            finally:
+                output.hurry()
+            await connection.stop_listening()
 
-    async def send(message: bytes) -> None:
-        async with lock:
+
+async def _end_after(stop: Callable[[], Awaitable[object]], scope: trio.CancelScope) -> None:
+    await stop()
+    scope.cancel()
+
+
+def take_stdout() -> trio.lowlevel.FdStream:
+    """Standard output, for messages alone: from here on what the program prints goes to standard error."""
+    sys.stdout.flush()
+    out = trio.lowlevel.FdStream(os.dup(1))
+    os.dup2(2, 1)
+    return out
+
+
+def _give_back(stdout: trio.lowlevel.FdStream) -> None:
+    sys.stdout.flush()
+    os.dup2(stdout.fileno(), 1)
+
+
+class _Output:
+    """Writes whole messages, one after the other, whichever task sends them."""
+
+    def __init__(self, sender: ByteSender) -> None:
+        self._sender = sender
+        self._lock = trio.Lock()
+        self._until = math.inf
+        self._writing: trio.CancelScope | None = None
+        self._broken = False
+
+    async def send(self, message: bytes) -> None:
+        async with self._lock:
+            if self._broken:
+                return
             # A message that is begun is finished, or the next one would be unreadable.
-            with trio.CancelScope(shield=True):
+            with trio.CancelScope(shield=True, deadline=self._until) as self._writing:
                 try:
-                    await out.send_all(message + b"\n")
+                    await self._sender.send_all(message + b"\n")
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     logger.debug("Nobody reads standard output any more")
+                    self._broken = True
+            self._broken = self._broken or self._writing.cancelled_caught
+            self._writing = None
 
-    core = Core(server, open_store(store) if isinstance(store, str) else store, Settings(**options))
-    connection = Connection(core, send)
-    async with core.running(), connection.running():
-        await _read_lines(receiver, connection, max_line)
-        await connection.stop_listening()
-        with trio.move_on_after(DRAIN):
-            await connection.finish()
+    def hurry(self) -> None:
+        """All is over: a client that does not read is not waited for much longer."""
+        self._until = trio.current_time() + LINGER
+        if self._writing is not None:
+            self._writing.deadline = self._until
 
 
 async def _read_lines(receiver: ByteReceiver, connection: Connection, max_line: int) -> None:
@@ -100,6 +152,8 @@ async def _read_lines(receiver: ByteReceiver, connection: Connection, max_line: 
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
         if not data:
+            if buffer.strip():
+                await connection.receive(bytes(buffer))  # a last line that has no end
             return
         *lines, rest = bytes(data).split(b"\n")
         for line in lines:

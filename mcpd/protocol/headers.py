@@ -6,6 +6,7 @@ import base64
 import binascii
 import re
 from functools import lru_cache
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -33,6 +34,14 @@ class Headers:
                 self._fields[name] += b", " + value
             else:
                 self._fields[name] = value
+
+    @classmethod
+    def unique(cls, fields: dict[bytes, bytes]) -> Headers:
+        """Of fields none of which was there more than once; the dict is taken over."""
+        headers = cls.__new__(cls)
+        headers._fields = fields
+        headers._repeated = None
+        return headers
 
     def get(self, name: bytes) -> str | None:
         """The value, several of one name joined by a comma (RFC 9110, 5.3), or None."""
@@ -93,6 +102,17 @@ def host_name(host: str) -> tuple[str, str | None] | None:
     """Name (lower case, brackets kept) and port of a Host field; None when it is no host."""
     match = _HOST.fullmatch(host)
     return None if match is None else (match[1].lower(), match[2])
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host or an address, without a port, is this machine's own and nobody else's."""
+    name = host.strip("[]").lower()
+    if name == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def origin_host(origin: str) -> tuple[str, str, str | None] | None:

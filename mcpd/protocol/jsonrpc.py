@@ -105,7 +105,8 @@ def decode_batch(body: bytes) -> list[Message | MessageError] | None:
     Raises:
       MessageError: -32700 for what is not JSON, -32600 for an empty array.
     """
-    if not body.lstrip(b" \t\r\n").startswith(b"["):
+    # Nearly every body begins with its brace; only one that begins with white space is worth a copy.
+    if body[:1] == b"{" or not body.lstrip(b" \t\r\n").startswith(b"["):
         return None
     plain = cast("list[Any]", _check_json(body))
     if not plain:

@@ -13,7 +13,7 @@ import trio
 from mcpd.errors import INTERNAL_ERROR, ClientError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     import msgspec
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mcpd.protocol.requests import Meta
     from mcpd.protocol.revisions import Revision
     from mcpd.protocol.types import ClientCapabilities, Implementation, LoggingLevel
+    from mcpd.server.principal import Principal
     from mcpd.server.rounds import Rounds
 
 T = TypeVar("T")
@@ -129,8 +130,8 @@ class LegacySession(SessionState, Protocol):
         """No longer tell the session of updates of this resource."""
         ...
 
-    async def add_task(self, task_id: str) -> None:
-        """The task is one of the session's."""
+    async def add_task(self, task_id: str, *, gone: Collection[str]) -> None:
+        """The task is one of the session's, and those *gone* are no more."""
         ...
 
     async def task_ids(self) -> list[str]:
@@ -194,7 +195,7 @@ class Call:
         log_level: LoggingLevel | None,
         headers: Headers | None,
         session: LegacySession | None = None,
-        principal: Any = None,
+        principal: Principal | None = None,
     ) -> None:
         self.id = id
         self.method = method

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, cast, overload
 from urllib.parse import urlsplit
 
 import msgspec
 import trio
 
 from mcpd.errors import CapabilityError
-from mcpd.protocol.jsonrpc import encode_notification
+from mcpd.protocol.jsonrpc import encode, encode_notification
 from mcpd.protocol.requests import Params, decode_params
 from mcpd.protocol.types import (
     LOGGING_LEVELS,
@@ -29,6 +29,7 @@ from mcpd.protocol.types import (
     ToolUseContent,
 )
 from mcpd.server.forms import Form
+from mcpd.server.principal import identity_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.protocol.types import ClientCapabilities, Implementation
     from mcpd.server.call import Call, SessionState
+    from mcpd.server.principal import Principal
     from mcpd.server.server import Server
 
 T = TypeVar("T")
@@ -92,8 +94,8 @@ class PrincipalHandles(Protocol):
 class HandleSource(Protocol):
     """Where handles are."""
 
-    def of(self, principal: Any) -> PrincipalHandles:
-        """Those of one principal."""
+    def of(self, owner: tuple[str, str] | None, /) -> PrincipalHandles:
+        """Those of one owner: a principal's identity."""
         ...
 
 
@@ -105,13 +107,14 @@ class Context:
     ``trio.Cancelled`` when the client cancels the call.
     """
 
-    __slots__ = ("_call", "_handles", "_server", "completion_arguments")
+    __slots__ = ("_call", "_done", "_handles", "_server", "completion_arguments")
 
     def __init__(self, server: Server, call: Call, handles: HandleSource | None = None) -> None:
         """Made by the server, one for each call."""
         self._handles = handles
         self._server = server
         self._call = call
+        self._done: dict[str, bytes] | None = None
         self.completion_arguments: Mapping[str, str] = {}
         """In a completion: the arguments given already."""
 
@@ -139,13 +142,24 @@ class Context:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The HTTP request's header fields by lower-case name; empty elsewhere."""
+        """The HTTP request's header fields by lower-case name, without the access token; empty elsewhere."""
         headers = self._call.headers
-        return {} if headers is None else dict(headers)
+        if headers is None:
+            return {}
+        found = dict(headers)
+        if self._call.principal is not None:
+            # "The MCP server MUST NOT pass through the token it received from the MCP client" (2026-07-28,
+            # basic/authorization/security-considerations): nobody below here gets it.
+            found.pop("authorization", None)
+        return found
 
     @property
-    def principal(self) -> Any:
-        """Who is asking, as authorization found out; None without it."""
+    def principal(self) -> Principal | None:
+        """Who is asking, as authorization found out; None without it, and on stdio.
+
+        The access token itself is nobody's business here: to call others on the user's behalf a server needs tokens of
+        its own, issued for those ("MUST NOT pass through the token it received", basic/authorization).
+        """
         return self._call.principal
 
     @property
@@ -169,7 +183,7 @@ class Context:
         """State across calls, by unguessable ids that the client carries: `PrincipalHandles`."""
         if self._handles is None:
             raise RuntimeError("This server was made without a store for handles")
-        return self._handles.of(self._call.principal)
+        return self._handles.of(identity_of(self._call.principal))
 
     async def start_task(self) -> None:
         """From here on run as a task: the request is answered with it, and the call goes on.
@@ -268,11 +282,15 @@ class Context:
           key: a name for it within the call.
           make: makes it; may be async. JSON must have a form for what it returns.
         """
-        rounds = self._call.rounds
-        if rounds is not None:
-            return await rounds.once(key, make)
-        made = make()
-        return await made if isawaitable(made) else made
+        if self._done is None:
+            rounds = self._call.rounds
+            self._done = {} if rounds is None else rounds.done
+        known = self._done.get(key)
+        if known is None:
+            made = make()
+            known = self._done[key] = encode(await made if isawaitable(made) else made)
+        await trio.lowlevel.checkpoint()
+        return msgspec.json.decode(known)
 
     # ----- What changed
 
@@ -327,9 +345,17 @@ class Context:
             name, _, part = needed.partition(".")
             raise CapabilityError({name: {part: {}} if part else {}}, what=capability)
 
+    @overload
+    async def elicit(
+        self, message: str, schema: type[T], *, key: str | None = None, timeout: float = ASK_TIMEOUT
+    ) -> ElicitResult[T]: ...
+    @overload
+    async def elicit(
+        self, message: str, schema: dict[str, Any], *, key: str | None = None, timeout: float = ASK_TIMEOUT
+    ) -> ElicitResult[dict[str, Any]]: ...
     async def elicit(
         self, message: str, schema: type[T] | dict[str, Any], *, key: str | None = None, timeout: float = ASK_TIMEOUT
-    ) -> ElicitResult[T]:
+    ) -> ElicitResult[T] | ElicitResult[dict[str, Any]]:
         """Ask the user to fill in a form.
 
         Never ask for passwords, keys or other secrets this way: `elicit_url` is for those (client/elicitation).

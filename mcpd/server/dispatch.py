@@ -7,10 +7,15 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from mcpd.errors import (
+    HEADER_MISMATCH,
     INTERNAL_ERROR,
     INVALID_PARAMS,
+    MISSING_CLIENT_CAPABILITY,
+    RESOURCE_NOT_FOUND,
+    UNSUPPORTED_PROTOCOL_VERSION,
     CapabilityError,
     ProtocolError,
+    ScopeError,
     StoreError,
     only,
 )
@@ -34,6 +39,8 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 ServiceMethod: TypeAlias = "Callable[[S, Call], Awaitable[Any]]"
 logger: Final = logging.getLogger("mcpd")
+_DEFINED: Final = (HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION)
+_URL_ELICITATION_REQUIRED: Final = -32042
 _NO_HINT: Final = CacheHint()
 
 
@@ -45,6 +52,8 @@ class Answer(NamedTuple):
     """The HTTP status, where it can still be chosen."""
     code: int = 0
     """The code of the error it tells of; 0 for a result."""
+    needed: tuple[str, ...] = ()
+    """The scopes whose lack it tells of."""
 
 
 class Dispatcher:
@@ -98,27 +107,28 @@ class Dispatcher:
         Whatever a handler does, this returns: only ``trio.Cancelled`` of a scope around it, and what is no Exception,
         goes through.
         """
-        meter = self._meter
-        if meter is None:
-            return await self._answer(call)
-        began = perf_counter()
-        answer = None
-        try:
-            answer = await self._answer(call)
-        finally:
-            modern = call.revision.modern
-            method = call.method if call.method in (self._modern if modern else self._legacy) else "unknown"
-            outcome = "cancelled" if answer is None else "error" if answer.code else "ok"
-            meter.request("modern" if modern else "legacy", method, outcome, perf_counter() - began)
-        return answer
-
-    async def _answer(self, call: Call) -> Answer | None:
         call.lifespan = self.offer.lifespan
         modern = call.revision.modern
         handler = (self._modern if modern else self._legacy).get(call.method)
+        began = perf_counter()
+        code: int | None = None  # of the error that is answered, 0 for a result; none if there is no answer
         try:
             if handler is None:
-                return _error(call, unknown_method(call.method, call.revision))
+                answer: Answer | None = _error(call, unknown_method(call.method, call.revision))
+            else:
+                answer = await self._run(handler, call)
+            if answer is not None:
+                code = answer.code
+            return answer
+        finally:
+            if self._meter is not None:
+                outcome = "cancelled" if code is None else "error" if code else "ok"
+                method = "unknown" if handler is None else call.method
+                self._meter.request("modern" if modern else "legacy", method, outcome, perf_counter() - began)
+
+    async def _run(self, handler: Handler, call: Call) -> Answer | None:
+        modern = call.revision.modern
+        try:
             with call.scope:
                 result = await handler(self.offer, call, Context(self.server, call, self._handles))
                 if call.rounds is None or not call.rounds.open:
@@ -151,10 +161,28 @@ class Dispatcher:
         return None if call.answer is None else _error(call, call.answer)
 
 
+def _in_era(error: ProtocolError, *, modern: bool) -> ProtocolError:
+    """The error with a code that the era has: one that a handler raises may be of the other, or reserved.
+
+    "MUST NOT use [...] -32020 to -32099 [...]" but for those the specification defines, and neither -32002 nor -32042
+    any more (2026-07-28, basic/index, "Error codes").
+    """
+    if not modern:
+        return error
+    code = error.code
+    if code == RESOURCE_NOT_FOUND:
+        code = INVALID_PARAMS
+    elif code == _URL_ELICITATION_REQUIRED or (code not in _DEFINED and -32099 <= code <= -32020):
+        code = INTERNAL_ERROR
+    return error if code == error.code else ProtocolError(code, error.message, error.data)
+
+
 def _error(call: Call, error: ProtocolError) -> Answer:
+    error = _in_era(error, modern=call.revision.modern)
     status = error.http_status or 200
+    needed = error.needed if isinstance(error, ScopeError) else ()
     try:
-        return Answer(encode_error(call.id, error), status, error.code)
+        return Answer(encode_error(call.id, error), status, error.code, needed)
     except (TypeError, ValueError, RecursionError):
         logger.exception("%s: the data of an error cannot be sent", call.method)
         return Answer(encode_error(call.id, ProtocolError(error.code, error.message)), status, error.code)

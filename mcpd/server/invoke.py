@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from mcpd.errors import INTERNAL_ERROR, ProtocolError, ToolError, only
+from mcpd.errors import INTERNAL_ERROR, ProtocolError, StoreError, ToolError, only
 
 if TYPE_CHECKING:
     from mcpd.server.context import Context
@@ -43,6 +43,9 @@ async def invoke(signature: Signature, arguments: Any, context: Context, limiter
 def meant(exc: BaseException) -> ToolError | ProtocolError | None:
     """The one error that the handler meant its client to see, also out of the groups that its nurseries made of it."""
     exc = only(exc)
+    if isinstance(exc, StoreError):
+        logger.warning("A handler could not reach the store: %s", exc)
+        return ProtocolError(INTERNAL_ERROR, "The store cannot be reached; try again", http_status=503)
     return exc if isinstance(exc, ToolError | ProtocolError) else None
 
 

@@ -33,14 +33,16 @@ class Meter:
 
     def __init__(self) -> None:
         self.requests: dict[tuple[str, str, str], int] = defaultdict(int)
-        """By era, method and outcome: ``ok``, ``tool_error``, ``error`` or ``cancelled``."""
+        """By era, method and outcome: ``ok``, ``error`` or ``cancelled``. A tool's ``isError`` is a result: ok."""
         self.durations: dict[tuple[str, str], Histogram] = defaultdict(Histogram)
         """By era and method."""
         self.tools: dict[str, int] = defaultdict(int)
         self.tool_failures: dict[str, int] = defaultdict(int)
         self.sessions_created = 0
         self.sessions_ended: dict[str, int] = dict.fromkeys(("deleted", "expired", "evicted", "aborted", "shutdown"), 0)
-        self.sessions_rejected: dict[str, int] = dict.fromkeys(("full", "store", "memory", "rate", "principal"), 0)
+        """By reason. What expires or is evicted the store counts. Aborted: the client was gone before it got the ID."""
+        self.sessions_rejected: dict[str, int] = dict.fromkeys(("full", "store", "memory"), 0)
+        """By reason: all are in use, the store cannot be reached, this process is short of memory."""
         self.streams: dict[str, int] = dict.fromkeys(("get", "listen", "post", "resume", "sse"), 0)
         """Open streams by kind."""
         self.store_operations: dict[str, Histogram] = defaultdict(Histogram)

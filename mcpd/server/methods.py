@@ -13,6 +13,8 @@ from mcpd.protocol.requests import decode_params
 from mcpd.protocol.revisions import MODERN
 from mcpd.protocol.types import CompleteResult, Completion
 from mcpd.server.background import as_task
+from mcpd.server.offer import CacheHint
+from mcpd.server.principal import check_scopes
 from mcpd.server.resources import not_found
 from mcpd.server.rounds import Rounds
 from mcpd.server.skills import get_skill, list_skills, read_directory
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from mcpd.server.call import Call
     from mcpd.server.context import Context
     from mcpd.server.offer import Offer
+    from mcpd.server.prompts import PromptEntry
     from mcpd.server.resources import ResourceEntry
 
 _EMPTY: Final = msgspec.Raw(b"{}")
@@ -69,6 +72,7 @@ async def call_tool(offer: Offer, call: Call, context: Context) -> Any:
     tool = offer.tool(params.name)
     if tool is None:
         raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name}")
+    check_scopes(call, tool.scopes)
     arguments = params.arguments
     if not is_object(arguments):
         if bytes(arguments) != b"null":
@@ -78,12 +82,17 @@ async def call_tool(offer: Offer, call: Call, context: Context) -> Any:
         return await offer.tasks.start(call, params, later=tool.task_later)
     if call.background is None or tool.task_later:
         _may_ask(offer, call, params)
-    result = await tool.call(call, context, arguments, offer.threads)
     meter = offer.meter
-    if meter is not None:
-        meter.tools[tool.name] += 1
-        if result.is_error:
-            meter.tool_failures[tool.name] += 1
+    if meter is None:
+        return await tool.call(call, context, arguments, offer.threads)
+    meter.tools[tool.name] += 1
+    try:
+        result = await tool.call(call, context, arguments, offer.threads)
+    except ProtocolError:
+        meter.tool_failures[tool.name] += 1
+        raise
+    if result.is_error:
+        meter.tool_failures[tool.name] += 1
     return result
 
 
@@ -91,19 +100,17 @@ async def read_resource(offer: Offer, call: Call, context: Context) -> Any:
     """Read a resource (server/resources)."""
     params = decode_params(requests.ReadResourceParams, call.params)
     uri = params.uri
-    entry: ResourceEntry | None = offer.server.resources.get(uri)
-    values: dict[str, str] | None = {}
-    if entry is None:
-        for entry in offer.server.templates:
-            values = entry.match(uri)
-            if values is not None:
-                break
-        else:
-            raise not_found(uri, call.revision)
+    found = offer.resource(uri)
+    if found is None:
+        raise not_found(uri, call.revision)
+    entry, values = found
+    check_scopes(call, entry.scopes)
     _may_ask(offer, call, params)
-    result = await entry.read(call, context, uri, values or {}, offer.threads)
+    result = await entry.read(call, context, uri, values, offer.threads)
     if call.revision.modern:
-        result.ttl_ms, result.cache_scope = offer.cache.ttl_ms, offer.cache.scope  # type: ignore[assignment]
+        # What was made of a user's answers, or needs scopes, is for nobody else, and is to be asked for again.
+        told = not isinstance(params.input_responses, msgspec.UnsetType) or bool(params.request_state or entry.scopes)
+        result.ttl_ms, result.cache_scope = CacheHint() if told else offer.cache  # type: ignore[assignment]
     return result
 
 
@@ -113,6 +120,7 @@ async def get_prompt(offer: Offer, call: Call, context: Context) -> Any:
     prompt = offer.server.prompts.get(params.name)
     if prompt is None:
         raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {params.name}")
+    check_scopes(call, prompt.scopes)
     _may_ask(offer, call, params)
     return await prompt.get(call, context, params.arguments or {}, offer.threads)
 
@@ -123,14 +131,17 @@ async def complete_argument(offer: Offer, call: Call, context: Context) -> Any:
         raise ProtocolError(METHOD_NOT_FOUND, "This server has no completions")
     params = decode_params(requests.CompleteParams, call.params)
     ref, argument = params.ref, params.argument
+    described: PromptEntry | ResourceEntry | None
+    known: tuple[str, ...] | None
     if isinstance(ref, requests.PromptReference):
-        key, prompt = ref.name, offer.server.prompts.get(ref.name)
+        key, described = ref.name, (prompt := offer.server.prompts.get(ref.name))
         known = None if prompt is None else prompt.argument_names
     else:
         key, template = ref.uri, offer.server.templates.get(ref.uri) or offer.server.resources.get(ref.uri)
-        known = None if template is None else template.template.variables
-    if known is None:
+        described, known = template, None if template is None else tuple(template.template.variables)
+    if described is None or known is None:
         raise ProtocolError(INVALID_PARAMS, f"There is no {key!r} to complete for")
+    check_scopes(call, described.scopes)
     if argument.name not in known:
         raise ProtocolError(INVALID_PARAMS, f"{key!r} has no argument {argument.name!r}")
     entry = offer.server.completions.get((key, argument.name))
@@ -151,8 +162,10 @@ async def set_level(offer: Offer, call: Call, context: Context) -> Any:
 async def subscribe(offer: Offer, call: Call, context: Context) -> Any:
     """Tell the session of updates (server/resources)."""
     uri = decode_params(requests.UriParams, call.params).uri
-    if offer.server.resources.get(uri) is None and all(entry.match(uri) is None for entry in offer.server.templates):
+    found = offer.resource(uri)
+    if found is None:
         raise not_found(uri, call.revision)
+    check_scopes(call, found[0].scopes)
     if call.session is not None:
         await call.session.subscribe(uri)
     return _EMPTY

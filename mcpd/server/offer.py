@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mcpd.protocol.revisions import Revision
     from mcpd.server.background import TaskRunner
     from mcpd.server.meter import Meter
+    from mcpd.server.resources import ResourceEntry
     from mcpd.server.seal import Sealer
     from mcpd.server.server import Server
     from mcpd.server.tools import ToolEntry
@@ -82,6 +83,17 @@ class Offer:
         """The tool of this name, if it is on offer."""
         entry = self.server.tools.get(name)
         return entry if entry is not None and self._shown(entry) else None
+
+    def resource(self, uri: str) -> tuple[ResourceEntry, dict[str, str]] | None:
+        """The resource of this URI, or the template it fits, with the template's variables."""
+        entry = self.server.resources.get(uri)
+        if entry is not None:
+            return entry, {}
+        for entry in self.server.templates:
+            values = entry.match(uri)
+            if values is not None:
+                return entry, values
+        return None
 
     def initialize(self, revision: Revision) -> dict[str, Any]:
         """The ``InitializeResult`` of a session of *revision*."""

@@ -11,10 +11,11 @@ from mcpd.protocol.types import ContentBlock, GetPromptResult, Icon, Prompt, Pro
 from mcpd.server import downgrade
 from mcpd.server.context import Context
 from mcpd.server.invoke import invoke, translated
+from mcpd.server.principal import scopes_needed
 from mcpd.server.signature import signature_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import trio
 
@@ -34,9 +35,11 @@ class PromptEntry:
         description: str | None,
         icons: Sequence[Icon],
         meta: dict[str, Any] | None,
+        scopes: Iterable[str] = (),
     ) -> None:
         """Raises SignatureError for what can never work, saying why."""
         self.signature = signature_of(function, context_type=Context, name=name)
+        self.scopes = scopes_needed(scopes)
         self.name = self.signature.name
         arguments = [
             PromptArgument(parameter.name, description=parameter.description, required=parameter.required)

@@ -22,6 +22,7 @@ from mcpd.protocol.types import (
 from mcpd.server import downgrade
 from mcpd.server.context import Context
 from mcpd.server.invoke import invoke, translated
+from mcpd.server.principal import scopes_needed
 from mcpd.server.signature import SignatureError, signature_of
 from mcpd.server.uri_template import UriTemplate
 
@@ -53,9 +54,11 @@ class ResourceEntry:
         annotations: Annotations | None,
         size: int | None,
         meta: dict[str, Any] | None,
+        scopes: Iterable[str] = (),
     ) -> None:
         """Raises SignatureError if the parameters are not the template's variables, ValueError for what is no URI."""
         self.signature = signature_of(function, context_type=Context, name=name)
+        self.scopes = scopes_needed(scopes)
         self.template = UriTemplate(uri)
         self.uri = uri
         self._mime_type = mime_type

@@ -7,14 +7,14 @@ behind. The answers so far travel in the sealed ``requestState`` (2026-07-28, ba
 
 from __future__ import annotations
 
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 import trio
 
 from mcpd.errors import INVALID_PARAMS, ProtocolError
-from mcpd.protocol.jsonrpc import encode, is_object
+from mcpd.protocol.jsonrpc import is_object
+from mcpd.server.principal import identity_of
 from mcpd.server.seal import State, binding
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Rounds:
         self._asked: dict[str, dict[str, Any]] = {}
         self._numbered: dict[str, int] = {}
         self._answers = _responses(params)
-        self._bound_to = (call.principal, call.method, call.params)
+        self._bound_to = (identity_of(call.principal), call.method, call.params)
         self._state = State(0.0)
         if not isinstance(params.request_state, msgspec.UnsetType):
             self._state = sealer.open(params.request_state, self._binding())
@@ -88,14 +88,10 @@ class Rounds:
                 # The handler itself has stopped waiting for it.
                 del self._asked[key]
 
-    async def once(self, key: str, make: Callable[[], Any]) -> Any:
-        """What *make* made when it ran first, in whichever round that was."""
-        known = self._state.done.get(key)
-        if known is None:
-            made = make()
-            known = self._state.done[key] = encode(await made if isawaitable(made) else made)
-        await trio.lowlevel.checkpoint()
-        return msgspec.json.decode(known)
+    @property
+    def done(self) -> dict[str, bytes]:
+        """What `Context.once` has made in any round, as JSON; what is added travels on."""
+        return self._state.done
 
     @property
     def open(self) -> bool:
@@ -110,8 +106,8 @@ class Rounds:
         return result
 
     def _binding(self) -> bytes:
-        principal, method, params = self._bound_to
-        return binding(principal, method, cast("dict[str, Any]", msgspec.json.decode(params)))
+        owner, method, params = self._bound_to
+        return binding(owner, method, cast("dict[str, Any]", msgspec.json.decode(params)))
 
     async def _let_siblings_ask(self) -> None:
         passes, seen = 0, len(self._asked)

@@ -88,10 +88,10 @@ class Sealer:
         return state
 
 
-def binding(principal: object, method: str, params: dict[str, Any]) -> bytes:
-    """What a state is bound to: everything of the request that the retry must repeat."""
+def binding(owner: tuple[str, str] | None, method: str, params: dict[str, Any]) -> bytes:
+    """What a state is bound to: everything of the request that the retry must repeat, and *owner*, who makes it."""
     same = {key: value for key, value in params.items() if key not in {"_meta", "inputResponses", "requestState"}}
-    salient = msgspec.json.encode([principal, method, same], order="deterministic")
+    salient = msgspec.json.encode([owner, method, same], order="deterministic")
     return _VERSION + hashlib.sha256(salient).digest()
 
 

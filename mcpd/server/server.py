@@ -6,6 +6,7 @@ import secrets
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from urllib.parse import unquote
 
 import trio
 
@@ -110,6 +111,7 @@ class Server:
         meta: dict[str, Any] | None = None,
         task: TaskSupport | None = None,
         task_later: bool = False,
+        scopes: Sequence[str] = (),
     ) -> Callable[[F], F]: ...
     def tool(self, function: Callable[..., Any] | None = None, /, **options: Any) -> object:
         """Offer a function as a tool: ``@server.tool``, or with arguments. The function itself is returned unchanged.
@@ -145,6 +147,7 @@ class Server:
         meta: dict[str, Any] | None = None,
         task: TaskSupport | None = None,
         task_later: bool = False,
+        scopes: Sequence[str] = (),
     ) -> None:
         """Offer a function as a tool.
 
@@ -162,11 +165,14 @@ class Server:
           meta: ``_meta`` of the tool.
           task: whether it may, or must, run as a task that outlives its request (SEP-2663; 2025-11-25, tasks).
           task_later: let it become one only where it calls ``ctx.start_task()``; before, it can ask its user in rounds.
+          scopes: what a caller must have been granted, all of it. The tool is listed to all, and its call without them
+            answered with 403 and a challenge, so that a client can ask its user for more. Over HTTP without
+            authorization nobody has a scope; on stdio and in-process there is none to have.
 
         Raises:
           SignatureError: its signature can never work, with the reason.
           SchemaError: a raw schema can never work.
-          ValueError: there is a tool of this name.
+          ValueError: there is a tool of this name, or a scope is none.
         """
         entry = ToolEntry(
             function,
@@ -181,6 +187,7 @@ class Server:
             meta=meta,
             task=task,
             task_later=task_later,
+            scopes=scopes,
         )
         self.tools.add(entry.name, entry)
 
@@ -206,6 +213,7 @@ class Server:
         annotations: Annotations | None = None,
         size: int | None = None,
         meta: dict[str, Any] | None = None,
+        scopes: Sequence[str] = (),
     ) -> Callable[[F], F]:
         """Offer what a function returns as a resource: ``@server.resource("note://{name}")``, as `add_resource`."""
 
@@ -221,6 +229,7 @@ class Server:
                 annotations=annotations,
                 size=size,
                 meta=meta,
+                scopes=scopes,
             )
             return function
 
@@ -239,6 +248,7 @@ class Server:
         annotations: Annotations | None = None,
         size: int | None = None,
         meta: dict[str, Any] | None = None,
+        scopes: Sequence[str] = (),
     ) -> None:
         """Offer what a function returns as a resource, or as all resources of an RFC 6570 template.
 
@@ -256,10 +266,11 @@ class Server:
           annotations: hints for the client.
           size: in bytes, if it is known.
           meta: ``_meta`` of the resource.
+          scopes: what a caller must have been granted to read it, or hear of its updates; see `add_tool`.
 
         Raises:
           SignatureError: the parameters are not the template's variables, or can never work.
-          ValueError: no URI or template, or there is one of this URI.
+          ValueError: no URI or template, or there is one of this URI, or a scope is none.
         """
         entry = ResourceEntry(
             function,
@@ -272,6 +283,7 @@ class Server:
             annotations=annotations,
             size=size,
             meta=meta,
+            scopes=scopes,
         )
         (self.templates if entry.is_template else self.resources).add(uri, entry)
 
@@ -297,6 +309,7 @@ class Server:
         description: str | None = None,
         icons: Sequence[Icon] = (),
         meta: dict[str, Any] | None = None,
+        scopes: Sequence[str] = (),
     ) -> Callable[[F], F]: ...
     def prompt(self, function: Callable[..., Any] | None = None, /, **options: Any) -> object:
         """Offer what a function returns as a prompt: ``@server.prompt``, or with the arguments of `add_prompt`."""
@@ -316,6 +329,7 @@ class Server:
         description: str | None = None,
         icons: Sequence[Icon] = (),
         meta: dict[str, Any] | None = None,
+        scopes: Sequence[str] = (),
     ) -> None:
         """Offer what a function returns as a prompt.
 
@@ -329,12 +343,15 @@ class Server:
           description: by default the docstring without its parameter section.
           icons: to show for it.
           meta: ``_meta`` of the prompt.
+          scopes: what a caller must have been granted to get it; see `add_tool`.
 
         Raises:
           SignatureError: its signature can never work, with the reason.
-          ValueError: there is a prompt of this name.
+          ValueError: there is a prompt of this name, or a scope is none.
         """
-        entry = PromptEntry(function, name=name, title=title, description=description, icons=icons, meta=meta)
+        entry = PromptEntry(
+            function, name=name, title=title, description=description, icons=icons, meta=meta, scopes=scopes
+        )
         self.prompts.add(entry.name, entry)
 
     def remove_prompt(self, name: str) -> None:
@@ -389,7 +406,7 @@ class Server:
                 self.add_resource(
                     uri,
                     partial(_same, uri, data, mime_type),
-                    name=skill.frontmatter["name"] if is_main else uri.rpartition("/")[2],
+                    name=skill.frontmatter["name"] if is_main else unquote(uri.rpartition("/")[2]),
                     description=skill.frontmatter["description"] if is_main else None,
                     mime_type=mime_type,
                     size=len(data),

@@ -10,15 +10,19 @@ import hashlib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import quote, unquote
 
 import msgspec
 
 from mcpd.errors import INVALID_PARAMS, ProtocolError
+from mcpd.protocol.jsonrpc import encode
 from mcpd.protocol.requests import ListParams, UriParams, decode_params
 from mcpd.server.background import unknown_method
 from mcpd.server.content import guess_type
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mcpd.protocol.revisions import Revision
     from mcpd.server.call import Call
     from mcpd.server.context import Context
@@ -55,13 +59,14 @@ class Skill:
 
     def __init__(self, folder: Path, path: str) -> None:
         """Args: *folder*: where it is; *path*: its path in URIs. Raises SkillError."""
-        self.uri = f"skill://{path}"
-        self.files = {f"{self.uri}/{file.relative_to(folder).as_posix()}": file.read_bytes() for file in _files(folder)}
-        size = sum(map(len, self.files.values()))
-        if len(self.files) > MAX_FILES or size > MAX_BYTES:
+        self.uri = f"skill://{_quoted(path)}"
+        files = _files(folder)
+        size = sum(file.stat().st_size for file in files)
+        if len(files) > MAX_FILES or size > MAX_BYTES:
             raise SkillError(
-                f"{folder}: {len(self.files)} files of {size} bytes; a skill has at most {MAX_FILES} of {MAX_BYTES}"
+                f"{folder}: {len(files)} files of {size} bytes; a skill has at most {MAX_FILES} of {MAX_BYTES}"
             )
+        self.files = {f"{self.uri}/{_quoted(file.relative_to(folder).as_posix())}": file.read_bytes() for file in files}
         self.frontmatter = _frontmatter(folder, self.files[self.main])
         name = self.frontmatter["name"]
         if folder.name != name or _NAME.fullmatch(name) is None or len(name) > _MAX_NAME:
@@ -99,6 +104,11 @@ def read_skills(root: str | Path) -> list[Skill]:
     return [Skill(skill, skill.relative_to(folder).as_posix() if skill != folder else folder.name) for skill in found]
 
 
+def _quoted(path: str) -> str:
+    # "pchar" (RFC 3986, section 3.3), and slashes.
+    return quote(path, safe="/!$&'()*+,;=:@")
+
+
 def _files(folder: Path) -> list[Path]:
     inside = folder.resolve()
     files = sorted(file for file in folder.rglob("*") if file.is_file())
@@ -131,9 +141,15 @@ def _frontmatter(folder: Path, data: bytes) -> dict[str, Any]:
     for key in ("name", "description"):
         if not isinstance(frontmatter.get(key), str) or not frontmatter[key].strip():
             raise SkillError(f"{folder / 'SKILL.md'} needs a {key}")
-    metadata: dict[str, Any] = frontmatter.get("metadata") or {}
-    if any(str(key).startswith("io.modelcontextprotocol/") for key in metadata):
+    metadata: Any = frontmatter.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise SkillError(f"{folder / 'SKILL.md'}: metadata must be a mapping")
+    if any(str(key).startswith("io.modelcontextprotocol/") for key in cast("Iterable[object]", metadata)):
         raise SkillError(f"{folder / 'SKILL.md'}: metadata keys of io.modelcontextprotocol/ are reserved")
+    try:
+        encode(frontmatter)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise SkillError(f"{folder / 'SKILL.md'}: JSON has no form for the YAML: {exc}") from None
     return frontmatter
 
 
@@ -160,15 +176,15 @@ async def read_directory(offer: Offer, call: Call, context: Context) -> Any:  # 
     """What stands directly in a folder of a skill."""
     _offered(offer, call)
     uri = decode_params(UriParams, call.params).uri
-    prefix = uri.rstrip("/") + "/"
+    prefix = uri if uri == "skill://" else uri.removesuffix("/") + "/"
     children: dict[str, dict[str, Any]] = {}
     for skill in offer.server.skill_folders:
         for file in skill.files:
             if file.startswith(prefix):
                 name, deeper, _ = file.removeprefix(prefix).partition("/")
                 kind = _DIRECTORY if deeper else guess_type(name) or "application/octet-stream"
-                children[name] = {"uri": prefix + name, "name": name, "mimeType": kind}
-    if not children or not uri.startswith("skill://"):
+                children[name] = {"uri": prefix + name, "name": unquote(name), "mimeType": kind}
+    if not children or not prefix.startswith("skill://"):
         raise ProtocolError(INVALID_PARAMS, "Not a directory", {"uri": uri})
     return {"resources": list(children.values())} | offer.list_extra(call.revision)
 

@@ -13,12 +13,13 @@ from mcpd.protocol.types import CallToolResult, Icon, TextContent, Tool, ToolAnn
 from mcpd.server import downgrade
 from mcpd.server.context import Context
 from mcpd.server.invoke import invoke, log_failure, meant, translated
+from mcpd.server.principal import scopes_needed
 from mcpd.server.results import ResultError, ResultShape
 from mcpd.server.schema import HeaderParameter, check_schema, header_parameters
 from mcpd.server.signature import SignatureError, raw_signature_of, signature_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import trio
 
@@ -47,8 +48,9 @@ class ToolEntry:
         meta: dict[str, Any] | None,
         task: TaskSupport | None,
         task_later: bool,
+        scopes: Iterable[str] = (),
     ) -> None:
-        """Raises SignatureError or SchemaError for what can never work, saying why."""
+        """Raises SignatureError, SchemaError or ValueError for what can never work, saying why."""
         if input_schema is None:
             self.signature = signature_of(function, context_type=Context, name=name)
             headers = header_parameters(self.signature.input_schema, what=f"tool {self.signature.name!r}")
@@ -70,6 +72,7 @@ class ToolEntry:
         self.read_only = annotations is not None and annotations.read_only_hint is True
         self.task: TaskSupport | None = task
         self.task_later = task_later
+        self.scopes = scopes_needed(scopes)
         self._tool = Tool(
             name=self.name,
             title=title,

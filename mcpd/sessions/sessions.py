@@ -17,41 +17,28 @@ import msgspec
 import trio
 
 from mcpd.errors import INVALID_PARAMS, ProtocolError, StoreError, StoreFullError
+from mcpd.memory import MemoryGuard
+from mcpd.ports import Inspectable
 from mcpd.protocol.jsonrpc import Message
 from mcpd.protocol.jsonrpc import encode as encode_json
 from mcpd.protocol.revisions import LEGACY, Revision
 from mcpd.server.meter import Meter
 from mcpd.sessions.live import Live
 from mcpd.sessions.record import SessionRecord, decode_record, encode_record
+from mcpd.sessions.signals import TOPIC, Signal, decode_signal, encode_signal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from mcpd.ports import Store
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.protocol.types import ClientCapabilities, Implementation, LoggingLevel
 
 logger: Final = logging.getLogger("mcpd.sessions")
-_TOPIC: Final = "sessions"
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{24}")
 MAX_SUBSCRIPTIONS: Final = 1_000
 MAX_TASKS: Final = 100
 _NOT_ANYMORE: Final = "The session has ended"
-
-
-class _Signal(msgspec.Struct, array_like=True):
-    """What replicas tell each other of a session: an answer, a cancellation, or its end."""
-
-    sender: str
-    kind: Literal["answer", "cancel", "end"]
-    key: str
-    request_id: int | str | None = None
-    """Which call is cancelled."""
-    answer: bytes = b""
-    """The client's response, as JSON."""
-
-
-_signals: Final = msgspec.msgpack.Decoder(_Signal)
 
 
 class Sessions:
@@ -65,6 +52,7 @@ class Sessions:
         initialization: float,
         capacity: int,
         meter: Meter | None = None,
+        memory: MemoryGuard | None = None,
         max_bytes: int = 65_536,
     ) -> None:
         """
@@ -74,6 +62,7 @@ class Sessions:
           initialization: seconds that it lives when ``initialize`` stays its only exchange.
           capacity: how many there may be; the least recently used idle one gives way.
           meter: counts them.
+          memory: says when no more may come.
           max_bytes: how large a session's record may become.
         """  # noqa: D205, D212 - the class says it
         self.records = store.records("session", capacity=capacity)
@@ -82,6 +71,7 @@ class Sessions:
         self._bus = store.bus
         self._initialization = min(initialization, idle)
         self.meter = Meter() if meter is None else meter
+        self.memory = MemoryGuard(None) if memory is None else memory
         self.max_bytes = max_bytes
         self._live: WeakValueDictionary[str, Live] = WeakValueDictionary()
         self._replica = secrets.token_hex(8)
@@ -100,7 +90,12 @@ class Sessions:
           StoreError: the store cannot be reached.
           ProtocolError: -32602 when the client tells more of itself than a record may hold.
         """
-        record = encode_record(SessionRecord(revision.name, capabilities, client_info))
+        try:
+            record = encode_record(SessionRecord(revision.name, capabilities, client_info))
+        except OverflowError:
+            raise ProtocolError(
+                INVALID_PARAMS, "clientInfo or capabilities hold an integer of more than 64 bits", http_status=400
+            ) from None
         if len(record) > self.max_bytes:
             raise ProtocolError(
                 INVALID_PARAMS,
@@ -109,6 +104,9 @@ class Sessions:
             )
         session_id = secrets.token_urlsafe(18)
         key = _key(session_id, principal)
+        if self.memory.pressed:
+            self.meter.sessions_rejected["memory"] += 1
+            raise StoreFullError("This process is short of memory")
         try:
             await self.records.create(key, record, ttl=self._initialization, spare=self._live)
         except StoreError as exc:
@@ -139,14 +137,14 @@ class Sessions:
             return None
         return Session(self, session_id, live, record)
 
-    async def end(self, session: Session) -> bool:
-        """End the session everywhere, at once; False when it had ended already."""
+    async def end(self, session: Session, reason: Literal["deleted", "aborted"] = "deleted") -> bool:
+        """End the session everywhere, at once; False when it had ended already. *reason* is what it counts as."""
         there = await self.records.delete(session.key)
-        self.meter.sessions_ended["deleted"] += there
+        self.meter.sessions_ended[reason] += there
         session.live.end()
         try:
             await self.events.forget(session.key)
-            await self._tell(_Signal(self._replica, "end", session.key))
+            await self._tell(Signal(self._replica, "end", session.key))
         except StoreError as exc:
             # It has ended all the same: its record is gone, and with it the right to do anything.
             logger.warning("Not all replicas have been told the end of a session: %s", exc)
@@ -155,12 +153,12 @@ class Sessions:
     async def answer(self, session: Session, message: Message) -> None:
         """The client answers a question of ours, wherever the call that asked is running."""
         if not session.live.questions.answer(message):
-            await self._tell(_Signal(self._replica, "answer", session.key, answer=encode_json(message)))
+            await self._tell(Signal(self._replica, "answer", session.key, encode_json(message)))
 
     async def cancel(self, session: Session, request_id: RequestId) -> None:
         """The client cancels a call of its own, wherever that is running. An unknown one is ignored."""
         if not session.live.cancel(request_id):
-            await self._tell(_Signal(self._replica, "cancel", session.key, request_id))
+            await self._tell(Signal(self._replica, "cancel", session.key, encode_json(request_id)))
 
     async def renew(self, session: Session) -> None:
         """The last exchange ended just now."""
@@ -172,11 +170,14 @@ class Sessions:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Renew what is in use and hear what other replicas have to say, until cancelled."""
-        async with trio.open_nursery() as nursery, self._bus.subscribe(_TOPIC) as signals:
+        async with trio.open_nursery() as nursery, self._bus.subscribe(TOPIC) as signals:
             nursery.start_soon(self._renew_live)
+            nursery.start_soon(self.memory.run, self.records, self._live)
             task_status.started()
             async for raw in signals:
-                self._hear(raw)
+                ended = self._hear(raw)
+                if ended is not None:
+                    await self._forget(ended)
 
     async def _renew_live(self) -> None:
         interval = max(0.05, min(self.idle / 3, 30.0))
@@ -190,25 +191,48 @@ class Sessions:
                 # The next round tries again; a session expires only if the store stays away for its whole idle time.
                 continue
 
-    async def _tell(self, signal: _Signal) -> None:
-        await self._bus.publish(_TOPIC, msgspec.msgpack.encode(signal))
+    async def _tell(self, signal: Signal) -> None:
+        await self._bus.publish(TOPIC, encode_signal(signal))
 
-    def _hear(self, raw: bytes) -> None:
+    async def _forget(self, key: str) -> None:
+        # Once more: an event may have been logged here before this replica heard of the end.
         try:
-            self._obey(_signals.decode(raw))
+            await self.events.forget(key)
+        except StoreError as exc:
+            logger.warning("The events of a session that has ended could not be dropped: %s", exc)
+
+    def _hear(self, raw: bytes) -> str | None:
+        """Do what another replica says; the key of a session in use here that has ended there."""
+        try:
+            signal = decode_signal(raw)
+            return None if signal.sender == self._replica else self._obey(signal)
         except msgspec.MsgspecError:
             logger.warning("The bus brought what is no signal, perhaps from another version of mcpd")
+            return None
 
-    def _obey(self, signal: _Signal) -> None:
+    def _obey(self, signal: Signal) -> str | None:
+        if signal.kind == "removed":
+            return self._removed(signal.key)
         live = self._live.get(signal.key)
-        if live is None or signal.sender == self._replica:
-            return
+        if live is None:
+            return None
         if signal.kind == "end":
             live.end()
-        elif signal.kind == "answer":
-            live.questions.answer(msgspec.json.decode(signal.answer, type=Message))
-        elif signal.request_id is not None:
-            live.cancel(signal.request_id)
+            return signal.key
+        if signal.kind == "answer":
+            live.questions.answer(msgspec.json.decode(signal.data, type=Message))
+        else:
+            live.cancel(msgspec.json.decode(signal.data, type=int | str))
+        return None
+
+    def _removed(self, name: str) -> str | None:
+        """End the session with a record of that name, which an operator has removed; its key, if it is in use here."""
+        if isinstance(self.records, Inspectable):
+            for key, live in self._live.items():
+                if self.records.name(key) == name:
+                    live.end()
+                    return key
+        return None
 
 
 class Session:
@@ -284,11 +308,11 @@ class Session:
 
         await self._change(remove)
 
-    async def add_task(self, task_id: str) -> None:
-        """The task is one of the session's; the oldest of too many is forgotten."""
+    async def add_task(self, task_id: str, *, gone: Collection[str]) -> None:
+        """The task is one of the session's, and those *gone* are no more."""
 
         def add(record: SessionRecord) -> None:
-            record.tasks = [*record.tasks, task_id][-MAX_TASKS:]
+            record.tasks = [*(each for each in record.tasks if each not in gone), task_id]
 
         await self._change(add)
 

@@ -8,12 +8,18 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from mcpd.errors import INVALID_PARAMS, CapabilityError, ClientError, ProtocolError
-from mcpd.protocol.jsonrpc import encode, is_object
+from mcpd.errors import (
+    CONNECTION_CLOSED,
+    INVALID_PARAMS,
+    CapabilityError,
+    ClientError,
+    ProtocolError,
+)
+from mcpd.protocol.jsonrpc import is_object
 from mcpd.protocol.requests import ListParams, Params, decode_params
 from mcpd.server.background import TASKS, unknown_method
 from mcpd.server.call import Call
-from mcpd.tasks.record import RELATED, Question, TaskRecord
+from mcpd.tasks.record import RELATED, Question, TaskRecord, encode_error_object
 
 if TYPE_CHECKING:
     from mcpd.tasks.tasks import Tasks
@@ -77,8 +83,15 @@ def answer(record: TaskRecord, responses: dict[str, Raw]) -> None:
     for name, question in record.open_questions.items():
         if name in responses:
             question.answer = bytes(responses[name])
-    if record.status == "input_required" and not record.open_questions:
-        record.status = "working"
+    record.go_on()
+
+
+def refused(record: TaskRecord, name: str, error: bytes) -> None:
+    """The client has answered a question with an error."""
+    question = record.questions.get(name)
+    if question is not None and question.open:
+        question.error = error
+    record.go_on()
 
 
 def cancelled(record: TaskRecord) -> None:
@@ -98,11 +111,14 @@ async def legacy_get(tasks: "Tasks", call: Call) -> Any:
 
 async def legacy_list(tasks: "Tasks", call: Call) -> Any:
     """All tasks of the session."""
+    if call.session is None:
+        # "If a server cannot identify requestors, it SHOULD NOT advertise tasks/list".
+        raise unknown_method(call.method, call.revision)
     cursor = decode_params(ListParams, call.params).cursor
     if cursor is not None:
         raise ProtocolError(INVALID_PARAMS, "Invalid cursor: all tasks are on the first page")
     found: list[Any] = []
-    for task_id in await call.session.task_ids() if call.session is not None else ():
+    for task_id in await call.session.task_ids():
         record = await tasks.read(tasks.key(call, task_id))
         if record is not None:
             found.append(record.legacy())
@@ -128,28 +144,29 @@ async def legacy_result(tasks: "Tasks", call: Call) -> Any:
     Raises:
       ProtocolError: the call's own error.
     """
-    task_id = decode_params(TaskParams, call.params).task_id
-    key, record = await tasks.load(call, task_id)
+    key, record = await tasks.load(call, decode_params(TaskParams, call.params).task_id)
+    task_id = record.id
     run = tasks.running.get(key)
     if run is not None:
         run.listeners.append(call.outlet)
+    found: TaskRecord | None = record
     try:
         async with trio.open_nursery() as nursery:
             asked: set[str] = set()
-            while not record.over:
-                for name, question in record.open_questions.items():
+            while found is not None and not found.over:
+                for name, question in found.open_questions.items():
                     if name not in asked:
                         asked.add(name)
                         nursery.start_soon(_ask, tasks, call, key, name, question)
                 await tasks.wait(key)
                 found = await tasks.read(key)
-                if found is None:
-                    raise ProtocolError(INVALID_PARAMS, "Unknown or expired task")
-                record = found
             nursery.cancel_scope.cancel()
     finally:
         if run is not None:
             run.listeners.remove(call.outlet)
+    if found is None:
+        raise ProtocolError(INVALID_PARAMS, "Unknown or expired task")
+    record = found
     related = {RELATED: {"taskId": task_id}}
     if record.result is not None:
         result = msgspec.json.decode(record.result)
@@ -167,8 +184,12 @@ async def _ask(tasks: "Tasks", call: Call, key: str, name: str, question: Questi
     try:
         response = await call.outlet.ask(question.method, params, bytes, key=name, timeout=float("inf"))
     except ClientError as exc:
-        response = encode({"action": "cancel", "error": exc.message})
-    await tasks.change(key, lambda record: answer(record, {name: Raw(response)}))
+        if exc.code == CONNECTION_CLOSED:
+            return  # this request's client cannot be asked; another's may
+        error = encode_error_object(exc.code, exc.message)
+        await tasks.change(key, lambda record: refused(record, name, error))
+    else:
+        await tasks.change(key, lambda record: answer(record, {name: Raw(response)}))
 
 
 def _offered(method: Method) -> Method:

@@ -22,6 +22,13 @@ class Question(Struct, array_like=True):
     method: str
     params: bytes
     answer: bytes | None = None
+    error: bytes | None = None
+    """The client's JSON-RPC error, if it answered with one."""
+
+    @property
+    def open(self) -> bool:
+        """Whether it waits for an answer."""
+        return self.answer is None and self.error is None
 
 
 class TaskRecord(Struct, array_like=True):
@@ -48,10 +55,15 @@ class TaskRecord(Struct, array_like=True):
         """Whether nothing will change any more."""
         return self.status in TERMINAL
 
+    def go_on(self) -> None:
+        """Without a further question the task is at work again."""
+        if self.status == "input_required" and not self.open_questions:
+            self.status = "working"
+
     @property
     def open_questions(self) -> dict[str, Question]:
         """The questions without an answer."""
-        return {key: question for key, question in self.questions.items() if question.answer is None}
+        return {key: question for key, question in self.questions.items() if question.open}
 
     def modern(self) -> dict[str, Any]:
         """A ``DetailedTask`` of the extension."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -156,8 +157,8 @@ class TaskRun:
             return
         plain = msgspec.json.decode(message)
         plain["params"]["_meta"] = {RELATED: {"taskId": self._record.id}} | plain["params"].get("_meta", {})
-        for listener in list(self.listeners):
-            await listener.send(encode(plain))
+        # One of them: a message is never written to two streams. The newest is the likeliest to be read.
+        await self.listeners[-1].send(encode(plain))
 
     async def ask(
         self, method: str, params: dict[str, Any], read: Callable[[msgspec.Raw], T], *, key: str | None, timeout: float
@@ -176,6 +177,7 @@ class TaskRun:
             with trio.move_on_after(timeout):
                 answer = await self._answer_to(name)
             if answer is None:
+                await self._tasks.change(self._key, partial(_withdraw, name))
                 raise ClientError(INTERNAL_ERROR, f"The client did not answer within {timeout:g} s")
             try:
                 return read(msgspec.Raw(answer))
@@ -196,12 +198,21 @@ class TaskRun:
     async def _answer_to(self, name: str) -> bytes:
         while True:
             record = await self._tasks.read(self._key)
-            question = None if record is None else record.questions.get(name)
+            question = None if record is None or record.over else record.questions.get(name)
             if question is None:
-                raise ClientError(INTERNAL_ERROR, "The task is gone")
+                # A plain handler's thread cannot be cancelled; it hears of it here.
+                raise ClientError(INTERNAL_ERROR, "The task is over")
             if question.answer is not None:
                 return question.answer
+            if question.error is not None:
+                error = msgspec.json.decode(question.error)
+                raise ClientError(error["code"], error["message"])
             await self._tasks.wait(self._key)
+
+
+def _withdraw(name: str, record: TaskRecord) -> None:
+    record.questions.pop(name, None)
+    record.go_on()
 
 
 def _stopped(record: TaskRecord) -> None:

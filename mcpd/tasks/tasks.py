@@ -22,6 +22,8 @@ import trio
 from mcpd.errors import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError, StoreError, StoreFullError
 from mcpd.protocol.jsonrpc import encode, is_object
 from mcpd.server.changes import Change
+from mcpd.server.principal import identity_of
+from mcpd.sessions.sessions import MAX_TASKS
 from mcpd.tasks.methods import LEGACY, MODERN
 from mcpd.tasks.record import TaskRecord, decode_task, encode_error_object, encode_task
 from mcpd.tasks.run import TaskRun
@@ -43,14 +45,6 @@ _ID: Final = re.compile(r"t([0-9a-f]{1,12})_[A-Za-z0-9_-]{24}")
 LEASE: Final = 15.0
 LOOK_AGAIN: Final = 2.0
 """Seconds after which a task looks at its record without having been told to."""
-
-
-class _Everything:
-    def __contains__(self, _: object) -> bool:
-        return True
-
-
-_SPARE: Final = _Everything()
 
 
 class Tasks:
@@ -106,7 +100,7 @@ class Tasks:
         """Run *call* as a task; `mcpd.server.background.TaskRunner`."""
         if self._nursery is None:
             raise ProtocolError(INTERNAL_ERROR, "The server is not running tasks")
-        run = TaskRun(self, call, ttl_ms=self._ttl_ms(params))
+        run = TaskRun(self, call, ttl_ms=self._ttl_ms(call, params))
         if not later:
             await run.start()
         self._nursery.start_soon(run.run)
@@ -119,29 +113,33 @@ class Tasks:
           ProtocolError: there are too many tasks.
         """
         now = self.now()
+        known = [] if call.session is None else await call.session.task_ids()
+        gone = {each for each in known if _ends(each) <= now}
+        if len(known) - len(gone) >= MAX_TASKS:
+            raise _too_many()
         task_id = f"t{round(now * 1000) + ttl_ms:x}_{secrets.token_urlsafe(18)}"
         record = TaskRecord(task_id, now, now, ttl_ms, now + LEASE)
         key = self.key(call, task_id)
         try:
-            await self._records.create(key, encode_task(record), ttl=ttl_ms / 1000, spare=_SPARE)
+            await self._records.create(key, encode_task(record), ttl=ttl_ms / 1000, spare=None)
         except StoreFullError:
-            raise ProtocolError(INTERNAL_ERROR, "There are too many tasks; try again later", http_status=503) from None
+            raise _too_many() from None
         if call.session is not None:
-            await call.session.add_task(task_id)
+            await call.session.add_task(task_id, gone=gone)
         return key, record
 
-    def _ttl_ms(self, params: CallToolParams) -> int:
+    def _ttl_ms(self, call: Call, params: CallToolParams) -> int:
         longest = round(self._ttl * 1000)
-        if isinstance(params.task, msgspec.UnsetType) or not is_object(params.task):
-            return longest
+        if call.revision.modern or isinstance(params.task, msgspec.UnsetType) or not is_object(params.task):
+            return longest  # the extension has no such parameter
         asked = msgspec.json.decode(params.task).get("ttl")
-        return min(longest, asked) if isinstance(asked, int) and asked > 0 else longest
+        return min(longest, asked) if type(asked) is int and asked > 0 else longest
 
     # ----- Records
 
     def key(self, call: Call, task_id: str) -> str:
         """The record's key: bound to the session (legacy) or the principal (modern), so a stranger's is unknown."""
-        owner = [call.principal, None if call.session is None else call.session.id]
+        owner = [identity_of(call.principal), None if call.session is None else call.session.id]
         return f"{hashlib.sha256(encode(owner)).hexdigest()[:32]}.{task_id}"
 
     async def load(self, call: Call, task_id: str) -> tuple[str, TaskRecord]:
@@ -209,12 +207,20 @@ class Tasks:
             await self.change(key, apply)
 
     def _left(self, key: str) -> float:
-        return int(key.partition(".")[2][1:].partition("_")[0], 16) / 1000 - self.now()
+        return _ends(key.partition(".")[2]) - self.now()
 
     def _wake(self, key: str) -> None:
         waiters = self._waiters.get(key)
         if waiters is not None:
             waiters.unpark_all()
+
+
+def _ends(task_id: str) -> float:
+    return int(task_id[1:].partition("_")[0], 16) / 1000
+
+
+def _too_many() -> ProtocolError:
+    return ProtocolError(INTERNAL_ERROR, "There are too many tasks; try again later", http_status=503)
 
 
 def _lost(record: TaskRecord) -> None:

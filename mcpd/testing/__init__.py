@@ -2,4 +2,5 @@
 
 from mcpd.testing import store_contract as store_contract
 from mcpd.testing.client import Client as Client
+from mcpd.testing.client import ToolResult as ToolResult
 from mcpd.testing.client import connect as connect

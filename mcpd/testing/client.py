@@ -15,7 +15,7 @@ from mcpd.errors import ProtocolError
 from mcpd.fronts.connection import Connection
 from mcpd.ports import Store
 from mcpd.protocol import jsonrpc
-from mcpd.protocol.revisions import LATEST_LEGACY, MODERN
+from mcpd.protocol.revisions import LATEST_LEGACY, MODERN, REVISIONS
 from mcpd.protocol.types import (
     CallToolResult,
     CompleteResult,
@@ -26,6 +26,7 @@ from mcpd.protocol.types import (
     Resource,
     ResourceContents,
     ResourceTemplate,
+    TextContent,
     Tool,
 )
 from mcpd.server.server import Server
@@ -35,6 +36,21 @@ from mcpd.stores import open_store
 T = TypeVar("T")
 Answerer = Callable[[dict[str, Any]], Awaitable[Any]]
 _META: Final = "io.modelcontextprotocol/"
+
+
+class ToolResult(CallToolResult):
+    """A tool's result, with what a test wants to look at."""
+
+    @property
+    def text(self) -> str:
+        """All text in it, a line break between two pieces."""
+        return "\n".join([block.text for block in self.content if isinstance(block, TextContent)])
+
+    @property
+    def structured(self) -> Any:
+        """The structured content as plain Python; None without one."""
+        content = self.structured_content
+        return None if isinstance(content, msgspec.UnsetType) else msgspec.json.decode(content)
 
 
 class Client:
@@ -102,12 +118,16 @@ class Client:
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any] | None = None, *, meta: dict[str, Any] | None = None
-    ) -> CallToolResult:
-        """Call a tool; a failure of the tool is a result with ``is_error``."""
+    ) -> ToolResult:
+        """Call a tool; a failure of the tool is a result with ``is_error``.
+
+        Raises:
+          ProtocolError: the server answered with an error.
+        """
         params: dict[str, Any] = {"name": name, "arguments": arguments or {}}
         if meta is not None:
             params["_meta"] = meta
-        return _read(CallToolResult, await self.request("tools/call", params))
+        return _read(ToolResult, await self.request("tools/call", params))
 
     async def list_tools(self) -> list[Tool]:
         """All tools, page by page."""
@@ -227,10 +247,18 @@ async def connect(
       roots: answers ``roots/list``. What has no function is not declared.
       store: a store, or its URL.
       options: see `Settings`; those of HTTP have no meaning here. With ``era="legacy"`` the client speaks the newest
-      legacy
-        revision, else the newest of all.
+        legacy revision, else the newest of all.
+
+    What fails in the block is raised as it is, not in a group of nurseries.
+
+    Raises:
+      ValueError: an unknown revision.
+      SettingError: an option that can never work.
     """
     name = revision or (LATEST_LEGACY.name if options.get("era") == "legacy" else next(iter(MODERN)))
+    if name not in REVISIONS:
+        raise ValueError(f"Unknown revision {name!r}; known are {', '.join(REVISIONS)}")
+    failure: BaseException | None = None
     answerers = {"elicitation/create": elicit, "sampling/createMessage": sample, "roots/list": roots}
     core = Core(server, open_store(store) if isinstance(store, str) else store, Settings(**options))
     async with core.running(), trio.open_nursery() as nursery:
@@ -244,8 +272,18 @@ async def connect(
         )
         async with connection.running():
             await client.initialize()
-            yield client
+            try:
+                yield client
+            except (trio.Cancelled, GeneratorExit):
+                raise
+            except BaseException as exc:  # noqa: BLE001 - raised below, outside of the nurseries
+                failure = exc
         nursery.cancel_scope.cancel()
+    if failure is not None:
+        try:
+            raise failure
+        finally:
+            failure = None  # no cycle with the traceback
 
 
 def _read(kind: type[T], result: dict[str, Any]) -> T:

@@ -39,6 +39,17 @@ class Release:
         """Its program."""
         return self.installed_in / SCRIPT
 
+    def run(self, url: str, *options: str, output: Path) -> int:
+        """Run it against the server at *url*, keeping all it says under *output*; its exit code.
+
+        Raises `subprocess.TimeoutExpired` after `LEG_WITHIN` seconds.
+        """
+        command = [str(node()), str(self.script), "server", "--url", url, *options, "-o", str(output)]
+        done = subprocess.run(command, capture_output=True, timeout=LEG_WITHIN, check=False)
+        (output / "stdout").write_bytes(done.stdout)
+        (output / "stderr").write_bytes(done.stderr)
+        return done.returncode
+
 
 @dataclass(frozen=True)
 class Leg:
@@ -63,10 +74,7 @@ class Leg:
 
         Raises `subprocess.TimeoutExpired` after `LEG_WITHIN` seconds.
         """
-        command = [str(node()), str(self.release.script), "server", "--url", url, *self.options, "-o", str(output)]
-        done = subprocess.run(command, capture_output=True, timeout=LEG_WITHIN, check=False)
-        (output / "stdout").write_bytes(done.stdout)
-        (output / "stderr").write_bytes(done.stderr)
+        self.release.run(url, *self.options, output=output)
         reports = sorted(output.glob("*/checks.json"))
         return {_scenario(report.parent.name): json.loads(report.read_bytes()) for report in reports}
 

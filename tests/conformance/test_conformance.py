@@ -1,11 +1,12 @@
 """Every check of the protocol's conformance suite, at each revision it knows."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.suite import LEGS, Leg, differences
+from tests.conformance.suite import LATEST, LEGS, Leg, differences
 from tests.processes import ServerProcess, missing
 
 
@@ -18,6 +19,19 @@ def test_every_check_passes(leg: Leg, fixture_server: ServerProcess, tmp_path: P
     found = leg.run(fixture_server.url, tmp_path)
     wrong = differences(found, leg.expected)
     assert not wrong, "\n".join([f"{leg.name}: reports under {tmp_path}", *wrong])
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+def test_what_a_revision_requires_is_met(revision: str, fixture_server: ServerProcess, tmp_path: Path) -> None:
+    if not LATEST.script.exists():
+        missing(f"the conformance suite {LATEST.version}", "make pytest")
+    code = LATEST.run(fixture_server.url, "--requirements", revision, output=tmp_path)
+    said = (tmp_path / "stdout").read_text(encoding="utf-8")
+    assert code == 0, said[-4000:]
+    # What does not count for the revision is run as well, and passes too.
+    assert re.search(rf"Not scored for {revision}: [1-9]\d* scenario\(s\) run, 0 failing", said), said[-4000:]
+    assert re.search(r"Total: [1-9]\d* passed, 0 failed", said), said[-4000:]
 
 
 def test_a_check_that_is_missing_or_not_passed_is_a_difference() -> None:

@@ -1,6 +1,6 @@
 """A store that fails when a test says so, after the hooks of Trio's memory streams."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Container, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 
 import trio
@@ -54,7 +54,7 @@ class _Records:
         self._inner = inner
         self._hook = hook
 
-    async def create(self, key: str, record: bytes, *, ttl: float, spare: Container[str] = ()) -> None:
+    async def create(self, key: str, record: bytes, *, ttl: float, spare: Collection[str] | None = ()) -> None:
         await self._hook(f"{self._kind}.create")
         await self._inner.create(key, record, ttl=ttl, spare=spare)
 
@@ -74,7 +74,7 @@ class _Records:
         await self._hook(f"{self._kind}.delete")
         return await self._inner.delete(key)
 
-    async def evict(self, number: int, *, spare: Container[str] = ()) -> int:
+    async def evict(self, number: int, *, spare: Collection[str] | None = ()) -> int:
         await self._hook(f"{self._kind}.evict")
         return await self._inner.evict(number, spare=spare)
 

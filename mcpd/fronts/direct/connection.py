@@ -214,7 +214,7 @@ class Connection:
             self.lost(broken=True)
             return False
         except trio.Cancelled:
-            self.broken = True
+            self.lost(broken=True)
             await self.transport.abort()
             raise
         return True

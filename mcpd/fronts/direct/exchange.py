@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from mcpd.errors import INVALID_REQUEST, BodyTooLargeError, ExchangeClosedError, ProtocolError
 from mcpd.fronts.direct import response
 from mcpd.fronts.direct.malformed import MalformedError
+from mcpd.protocol.headers import Headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _OPEN: Final = 0
 _STARTED: Final = 1
 _COMPLETE: Final = 2
+_FORGOTTEN: Final = Headers(())
 
 
 class DirectExchange:
@@ -101,6 +103,10 @@ class DirectExchange:
         http10 = self._request.http10
         self.last = self.last or self._connection.must_close(self._request)
         self._head = response.beginning(status, headers, close=self.last, chunked=not http10)
+        if self.method == "GET":
+            # It may go on for hours, and nobody asks any more what the request was.
+            self.headers = self._request.headers = _FORGOTTEN
+            self._connection.parser.rest()
 
     async def write(self, data: bytes) -> None:
         """Send a piece of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -35,8 +35,9 @@ _PAUSE: Final = 0.1
 class DirectFront:
     """Serves an endpoint over HTTP/1.1."""
 
-    def __init__(self, endpoint: Handler) -> None:
-        """Args: *endpoint*: to serve; it runs already, and its settings have the limits."""
+    def __init__(self, endpoint: Handler, *, tls: ssl.SSLContext | None = None) -> None:
+        """Args: *endpoint*: to serve; it runs already, and its settings have the limits; *tls*: makes it HTTPS."""
+        self._tls = tls
         self._service = Service(endpoint)
         self._settings = settings = endpoint.settings
         limits = (settings.header_timeout, settings.body_timeout, settings.keep_alive, settings.write_timeout)
@@ -53,7 +54,6 @@ class DirectFront:
         *,
         stop: Callable[[], Awaitable[object]],
         grace: float,
-        tls: ssl.SSLContext | None = None,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serve until *stop* returns and the connections have ended; cancelled, it closes them all at once.
@@ -63,19 +63,21 @@ class DirectFront:
           stop: an async function; when it returns, no connection is accepted any more, idle ones are closed, and others
             end with their response.
           grace: seconds that they have for it.
-          tls: makes it HTTPS.
           task_status: started when connections are accepted.
         """
-        with listener:
+        with ExitStack() as stack:
+            stack.enter_context(listener)
+            watching = Watcher() if watcher.AVAILABLE else None
+            if watching is not None:
+                stack.callback(watching.close)
             listener.setblocking(False)  # noqa: FBT003 - its only name is its position
             listener.listen(BACKLOG)
             async with trio.open_nursery() as helpers:
                 helpers.start_soon(lambda: enforce(self._service.connections, every=self._tick))
-                watching = Watcher() if watcher.AVAILABLE else None
                 if watching is not None:
                     helpers.start_soon(watching.run)
                 async with trio.open_nursery() as nursery, trio.open_nursery() as accepting:
-                    accepting.start_soon(self._accept, listener, tls, watching, nursery)
+                    accepting.start_soon(self._accept, listener, self._tls, watching, nursery)
                     task_status.started()
                     await stop()
                     accepting.cancel_scope.cancel()
@@ -144,7 +146,8 @@ class DirectFront:
             return SocketTransport(client)
         stream: trio.abc.Stream = trio.SocketStream(trio.socket.from_stdlib_socket(client))
         if tls is not None:
-            stream = trio.SSLStream(stream, tls, server_side=True, https_compatible=True)
+            # Not https_compatible, which would mean to end without a word. Who ends so himself counts as lost.
+            stream = trio.SSLStream(stream, tls, server_side=True)
         return StreamTransport(stream) if watching is not None else WatchedTransport(stream)
 
     async def _run(self, connection: Connection, descriptor: int, watching: Watcher | None) -> None:

@@ -24,45 +24,35 @@ MAX_TARGET: Final = 8 * 1024
 """Bytes of a request target."""
 MAX_FIELDS: Final = 128
 
-_LINE: Final = re.compile(rb"([A-Z][A-Z-]*+) ([\x21-\x7e]++) HTTP/([0-9])\.([0-9])\r\n")
+_LINE: Final = re.compile(rb"([A-Z][A-Z-]*+) ([\x21-\x7e]++) HTTP/1\.([01])\r\n")
+_OTHER_VERSION: Final = re.compile(rb"[A-Z][A-Z-]*+ [\x21-\x7e]++ HTTP/[0-9]\.[0-9]\r\n")
 _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#]+)([^#]*)", re.IGNORECASE)
 _PATH_END: Final = re.compile("[?#]")
 # What frames a request or says whose it is must not be said twice.
 _ONCE: Final = (b"host", b"content-length", b"transfer-encoding")
 _BLANK_LINE: Final = b"\r\n\r\n"
+_SPACE: Final = b" \t"
 
 
 class Request:
-    """The head of a request."""
+    """The head of a request. What few requests have is left at its default."""
 
-    __slots__ = ("chunked", "close", "expects_continue", "headers", "http10", "length", "method", "path")
+    http10 = False
+    """The client knows no chunks."""
+    close = False
+    """The client wants no further request on this connection."""
+    length = 0
+    """Bytes of the body, unless it comes in chunks."""
+    chunked = False
+    expects_continue = False
+    """The client waits for leave to send the body."""
 
-    def __init__(
-        self,
-        method: str,
-        path: str,
-        headers: Headers,
-        *,
-        http10: bool,
-        close: bool,
-        length: int,
-        chunked: bool,
-        expects_continue: bool,
-    ) -> None:
+    def __init__(self, method: str, path: str, headers: Headers) -> None:
+        """Args: *method*: in upper case; *path*: percent-decoded, without the query; *headers*: all fields."""
         self.method = method
         self.path = path
-        """Percent-decoded, without the query."""
         self.headers = headers
-        self.http10 = http10
-        """The client knows no chunks."""
-        self.close = close
-        """The client wants no further request on this connection."""
-        self.length = length
-        """Bytes of the body; 0 when it comes in chunks."""
-        self.chunked = chunked
-        self.expects_continue = expects_continue
-        """The client waits for leave to send the body."""
 
 
 class RequestParser:
@@ -72,7 +62,7 @@ class RequestParser:
     body until `complete`, and only then the next head may be asked for. After an error there is no more to be read.
     """
 
-    __slots__ = ("_chunks", "_data", "_fields", "_llhttp", "_position", "_remaining", "_searched")
+    __slots__ = ("_chunks", "_data", "_fields", "_llhttp", "_path", "_position", "_remaining", "_searched", "_target")
 
     def __init__(self) -> None:
         self._data = b""
@@ -82,6 +72,9 @@ class RequestParser:
         """Before it there is no end of a head."""
         self._fields = _Fields()
         self._llhttp: httptools.HttpRequestParser | None = None
+        self._target = b""
+        """The last one, for the next is mostly the same."""
+        self._path = ""
         self._remaining = 0
         self._chunks: ChunkedBody | None = None
 
@@ -109,6 +102,13 @@ class RequestParser:
         self._searched = max(0, self._searched - self._position)
         self._position = 0
 
+    def rest(self) -> None:
+        """Hold as little as possible until more comes, which may be long."""
+        if self.complete and not self.unread:
+            self._data, self._position, self._searched = b"", 0, 0
+            self._llhttp = None
+            self._fields.found.clear()
+
     def next_request(self) -> Request | None:
         """The next request, once its head is whole.
 
@@ -126,15 +126,35 @@ class RequestParser:
             raise MalformedError(431, f"The header is longer than {MAX_HEAD} bytes")
         line = _LINE.match(data, start)
         if line is None:
+            if _OTHER_VERSION.match(data, start) is not None:
+                raise MalformedError(505, "Use HTTP/1.1")
             raise MalformedError(400, "The request line is malformed")
-        method, target, major, minor = line.groups()
-        if major != b"1" or minor not in b"01":
-            raise MalformedError(505, "Use HTTP/1.1")
+        method, target, minor = line.groups()
         if len(target) > MAX_TARGET:
             raise MalformedError(414, f"The request target is longer than {MAX_TARGET} bytes")
-        self._read_fields(data[start:end])
+        head = data[start:end]
         self._position = end
-        return self._request(method, target, http10=minor == b"0")
+        fields, pairs = self._read_fields(head)
+        # "A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1 request message that lacks a Host
+        # header field" (RFC 9112, 3.2).
+        if b"host" not in fields and minor == b"1":
+            raise MalformedError(400, "The Host header is missing")
+        if target == self._target:
+            path = self._path
+        else:
+            path, authority = path_of(target)
+            if authority is None:
+                self._target, self._path = target, path
+            else:
+                # "an origin server MUST ignore the received Host header field" (RFC 9112, 3.2.2)
+                fields[b"host"] = authority
+                pairs = pairs and [(name, authority if name == b"host" else value) for name, value in pairs]
+        headers = Headers.unique(fields) if pairs is None else Headers(pairs)
+        request = Request(method.decode(), path, headers)
+        if minor == b"0":
+            request.http10 = request.close = True
+        self._interpret(request, fields, pairs)
+        return request
 
     def read_body(self) -> bytes:
         """What has come of the body since the last time; b"" when there is nothing new.
@@ -158,10 +178,12 @@ class RequestParser:
             self._llhttp.feed_data(piece)
         return piece
 
-    def _read_fields(self, head: bytes) -> None:
+    def _read_fields(self, head: bytes) -> tuple[dict[bytes, bytes], list[tuple[bytes, bytes]] | None]:
+        """The fields by name; and all of them in their order, if one was there more than once."""
         if self._llhttp is None:
             self._llhttp = httptools.HttpRequestParser(self._fields)
-        self._fields.pairs = []
+        found = self._fields.found
+        found.clear()
         try:
             self._llhttp.feed_data(head)
         except httptools.HttpParserUpgrade:
@@ -172,65 +194,54 @@ class RequestParser:
             raise MalformedError(501, "The method is not known here") from None
         except httptools.HttpParserError as exc:
             raise MalformedError(400, f"The header is malformed: {exc}") from None
-
-    def _request(self, method: bytes, target: bytes, *, http10: bool) -> Request:
-        pairs = self._fields.pairs
-        if len(pairs) > MAX_FIELDS:
+        fields = {name.lower(): value for name, value in found.items()}
+        # Two line breaks are those of the request line and at the end.
+        count = head.count(b"\r\n") - 2
+        if count > MAX_FIELDS:
             raise MalformedError(431, f"The header has more than {MAX_FIELDS} fields")
-        fields = dict(pairs)
-        repeated = len(fields) < len(pairs)
-        if repeated:
-            names = [name for name, _ in pairs]
-            for name in _ONCE:
-                if names.count(name) > 1:
-                    raise MalformedError(400, f"The field {name.decode()} stands more than once")
-        # "A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1 request message that lacks a Host
-        # header field" (RFC 9112, 3.2).
-        if b"host" not in fields and not http10:
-            raise MalformedError(400, "The Host header is missing")
-        chunked = b"transfer-encoding" in fields
-        if chunked:
-            self._check_coding(fields, http10=http10)
+        if len(fields) == count:
+            return fields, None
+        # It is well-formed, so this is all there is to know.
+        lines = (line.partition(b":") for line in head[: -len(_BLANK_LINE)].split(b"\r\n")[1:])
+        pairs = [(name.lower(), value.strip(_SPACE)) for name, _, value in lines]
+        for name in _ONCE:
+            if sum(name == other for other, _ in pairs) > 1:
+                raise MalformedError(400, f"The field {name.decode()} stands more than once")
+        return dict(pairs), pairs
+
+    def _interpret(self, request: Request, fields: dict[bytes, bytes], pairs: list[tuple[bytes, bytes]] | None) -> None:
+        """What the fields say of the body and of the connection."""
+        length = fields.get(b"content-length")
+        coding = fields.get(b"transfer-encoding")
+        if coding is not None:
+            if length is not None:
+                raise MalformedError(400, "Content-Length and Transfer-Encoding exclude each other")
+            if request.http10:
+                raise MalformedError(400, "HTTP/1.0 knows no Transfer-Encoding")
+            if coding.rstrip(_SPACE).lower() != b"chunked":
+                raise MalformedError(501, "The only Transfer-Encoding known here is chunked")
+            request.chunked = True
             self._chunks = ChunkedBody()
             self._llhttp = None
-        else:
-            self._remaining = _length(fields.get(b"content-length"))
-        path, authority = path_of(target)
-        if authority is not None:
-            # "an origin server MUST ignore the received Host header field" (RFC 9112, 3.2.2)
-            pairs = [pair for pair in pairs if pair[0] != b"host"] + [(b"host", authority)]
+        elif length is not None:
+            request.length = self._remaining = _length(length.rstrip(_SPACE))
         connection = fields.get(b"connection")
+        if connection is not None and (connection != b"keep-alive" or pairs is not None):
+            values = [connection] if pairs is None else [value for name, value in pairs if name == b"connection"]
+            request.close = request.close or _says_close(values)
         expect = fields.get(b"expect")
-        return Request(
-            method.decode(),
-            path,
-            Headers(pairs),
-            http10=http10,
-            close=http10
-            or (connection is not None and (connection != b"keep-alive" or repeated) and _says_close(pairs)),
-            length=self._remaining,
-            chunked=chunked,
-            expects_continue=expect is not None and expect.lower() == b"100-continue" and not http10,
-        )
-
-    def _check_coding(self, fields: dict[bytes, bytes], *, http10: bool) -> None:
-        if b"content-length" in fields:
-            raise MalformedError(400, "Content-Length and Transfer-Encoding exclude each other")
-        if http10:
-            raise MalformedError(400, "HTTP/1.0 knows no Transfer-Encoding")
-        if fields[b"transfer-encoding"].lower() != b"chunked":
-            raise MalformedError(501, "The only Transfer-Encoding known here is chunked")
+        if expect is not None and expect.rstrip(_SPACE).lower() == b"100-continue" and not request.http10:
+            request.expects_continue = True
 
 
 class _Fields:
-    # What llhttp calls; apart from the parser, which would else be part of a cycle.
-    __slots__ = ("pairs",)
+    # What llhttp calls; apart from the parser, which would else be part of a cycle. It calls a method of the dict, so
+    # that it costs no Python frame for each field; one that is repeated is missed here, and found by counting.
+    __slots__ = ("found", "on_header")
 
     def __init__(self) -> None:
-        self.pairs: list[tuple[bytes, bytes]] = []
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.pairs.append((name.lower(), value.rstrip(b" \t")))
+        self.found: dict[bytes, bytes] = {}
+        self.on_header = self.found.__setitem__
 
 
 def _check_beginning(data: bytes, start: int) -> None:
@@ -245,19 +256,14 @@ def _check_beginning(data: bytes, start: int) -> None:
         raise MalformedError(400, "Lines must end with CR LF")
 
 
-def _length(value: bytes | None) -> int:
-    if value is None:
-        return 0
+def _length(value: bytes) -> int:
     if not value.isdigit() or len(value) > 18:
         raise MalformedError(400, "Content-Length is malformed")
     return int(value)
 
 
-def _says_close(pairs: list[tuple[bytes, bytes]]) -> bool:
-    return any(
-        name == b"connection" and b"close" in (option.strip(b" \t") for option in value.lower().split(b","))
-        for name, value in pairs
-    )
+def _says_close(values: list[bytes]) -> bool:
+    return any(b"close" in (option.strip(_SPACE) for option in value.lower().split(b",")) for value in values)
 
 
 def path_of(target: bytes) -> tuple[str, bytes | None]:

@@ -41,13 +41,14 @@ class Watcher:
                 self._epoll.unregister(descriptor)
 
     async def run(self) -> None:
-        """Watch until cancelled, then close."""
-        try:
-            while True:
-                await trio.lowlevel.wait_readable(self._epoll.fileno())
-                for descriptor, events in self._epoll.poll(0):
-                    lost = self._callbacks.get(descriptor)
-                    if lost is not None:
-                        lost(bool(events & (select.EPOLLHUP | select.EPOLLERR)))
-        finally:
-            self._epoll.close()
+        """Watch until cancelled."""
+        while True:
+            await trio.lowlevel.wait_readable(self._epoll.fileno())
+            for descriptor, events in self._epoll.poll(0):
+                lost = self._callbacks.get(descriptor)
+                if lost is not None:
+                    lost(bool(events & (select.EPOLLHUP | select.EPOLLERR)))
+
+    def close(self) -> None:
+        """Free the epoll, once there is nothing to watch any more."""
+        self._epoll.close()

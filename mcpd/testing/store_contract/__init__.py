@@ -31,6 +31,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     records.racing_creates_have_one_winner,
     records.the_least_recently_used_gives_way,
     records.spare_records_do_not_give_way,
+    records.records_give_way_when_asked,
     records.records_expire,
     records.load_renews,
     records.renew_keeps_alive,

@@ -102,6 +102,42 @@ async def spare_records_do_not_give_way(at: Replicas) -> None:
 
 
 @promise
+async def with_none_for_spare_nothing_gives_way(at: Replicas) -> None:
+    """At the cap, with None for *spare*, nothing is created until a record is deleted or has expired."""
+    records = at.here.records("session", capacity=2)
+    await records.create("a", b"a", ttl=TTL, spare=None)
+    await records.create("b", b"b", ttl=TTL * 3, spare=None)
+    await at.advance(TTL - 10)
+    full = await refused(records.create("c", b"c", ttl=TTL, spare=None), StoreFullError)
+    kept(full, "with nothing that may give way the store is full")
+    await at.advance(20)
+    await records.create("c", b"c", ttl=TTL, spare=None)
+    same(await _there(records, "abc"), "bc", "to be refused renews nothing, and what has expired makes room")
+    await records.delete("b")
+    await records.create("d", b"d", ttl=TTL, spare=None)
+    same(await _there(records, "abcd"), "cd", "and so does what was deleted")
+    await records.evict(2, spare=None)
+    same(await _there(records, "abcd"), "cd", "None spares all when records are asked to give way as well")
+
+
+@promise
+async def records_give_way_when_asked(at: Replicas) -> None:
+    """On request the least recently used give way, but none in *spare*; or the store does nothing, and says so."""
+    records = at.here.records("session")
+    for key in "abcdef":
+        await records.create(key, key.encode(), ttl=TTL)
+        await at.advance(1)
+    gone = await records.evict(2, spare={"a", "c"})
+    if gone == 0:
+        same(await _there(records, "abcdef"), "abcdef", "a store that evicts nothing says 0")
+        return
+    same(gone, 2, "as many give way as asked for")
+    same(await _there(records, "abcdef"), "acef", "the least recently used ones, and none in spare")
+    same(await records.evict(10, spare={"a"}), 3, "no more give way than there are, and the number is told")
+    same(await _there(records, "abcdef"), "a", "what is in spare stays")
+
+
+@promise
 async def records_expire(at: Replicas) -> None:
     """A record past its deadline is gone for every verb, and not counted."""
     records, others = at.here.records("session"), at.there.records("session")
@@ -288,6 +324,8 @@ async def every_record_verb_is_a_checkpoint(at: Replicas) -> None:
         await records.renew([], ttl=TTL)
     with assert_checkpoints():
         await records.count()
+    with assert_checkpoints():
+        await records.evict(1)
     with assert_checkpoints():
         await at.here.ping()
 

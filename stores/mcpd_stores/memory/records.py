@@ -18,7 +18,7 @@ from mcpd.errors import RecordExistsError, StoreFullError
 from mcpd.ports import Dropped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
 CHUNK: Final = 250
 """Records looked at between two checkpoints: a million that expire together must not stop the loop."""
@@ -98,8 +98,8 @@ class MemoryRecords:
         """What has expired or given way so far."""
         return Dropped(self.expired, self.evicted)
 
-    async def create(self, key: str, record: bytes, *, ttl: float, spare: Container[str] = ()) -> None:
-        """Keep a new record; at the cap the least recently used one that is not in *spare* gives way."""
+    async def create(self, key: str, record: bytes, *, ttl: float, spare: Collection[str] | None = ()) -> None:
+        """Keep a new record; at the cap the least recently used one that is not in *spare* gives way, if any may."""
         await trio.lowlevel.checkpoint()
         while True:
             now = trio.current_time()
@@ -155,7 +155,7 @@ class MemoryRecords:
         self._remove(record)
         return record.deadline > trio.current_time()
 
-    async def evict(self, number: int, *, spare: Container[str] = ()) -> int:
+    async def evict(self, number: int, *, spare: Collection[str] | None = ()) -> int:
         """Let the least recently used ones give way."""
         await trio.lowlevel.checkpoint()
         for done in range(number):
@@ -212,19 +212,22 @@ class MemoryRecords:
             record.order = self._order(ttl)
             self._append(record)
 
-    async def _evict_one(self, spare: Container[str]) -> bool:
-        for order in list(self._orders.values()):
-            await self._pass_over(order, spare)
+    async def _evict_one(self, spare: Collection[str] | None) -> bool:
+        if spare is not None:
+            for order in list(self._orders.values()):
+                await self._pass_over(order, spare)
         now = trio.current_time()
         # Each order begins with its least recently used record, and the oldest of these is the oldest of all.
         firsts = [self._index.at(order.first) for order in self._orders.values() if order.first is not None]
-        idle = [record for record in firsts if record.deadline <= now or record.key not in spare]
+        idle = [
+            record for record in firsts if record.deadline <= now or (spare is not None and record.key not in spare)
+        ]
         if not idle:
             return False
         self._drop(min(idle, key=lambda record: record.used if record.deadline > now else -inf), now)
         return True
 
-    async def _pass_over(self, order: _Order, spare: Container[str]) -> None:
+    async def _pass_over(self, order: _Order, spare: Collection[str]) -> None:
         """Let the order begin with a record that may give way, if it has one."""
         for passed in range(1, order.size + 1):
             now = trio.current_time()

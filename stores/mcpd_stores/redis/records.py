@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Final, cast
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from mcpd.errors import RecordExistsError, StoreError, StoreFullError
-from mcpd.ports import Dropped
+from mcpd.ports import Dropped, Kept
 from mcpd_stores.redis.names import member
 from mcpd_stores.redis.replies import ReplyError, explain
-from mcpd_stores.redis.scripts import COUNT, CREATE, DELETE, REFRESH, RENEW, SAVE
+from mcpd_stores.redis.scripts import COUNT, CREATE, DELETE, PAGE, PEEK, REFRESH, RENEW, SAVE
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from mcpd_stores.redis.link import Link
 
@@ -26,10 +26,12 @@ _CHUNK: Final = 100
 # Who uses records renews them every half a minute, or every third of their TTL if that is shorter.
 _LONGEST_USE: Final = 45.0
 _MAX_USED: Final = 10_000
+_NAME: Final = re.compile(r"[A-Za-z0-9+/]{22}")
+_CURSOR: Final = re.compile(r"([0-9]{1,16})\.([A-Za-z0-9+/]{22})")
 
 
 class RedisRecords:
-    """The records of one kind."""
+    """The records of one kind. They are `mcpd.ports.Inspectable` as well."""
 
     def __init__(self, link: Link, index: str, *, capacity: int | None, logs: str = "") -> None:
         """
@@ -49,18 +51,16 @@ class RedisRecords:
         self._evicted = 0
         self._expired = 0
 
-    async def create(self, key: str, record: bytes, *, ttl: float, spare: Container[str] = ()) -> None:
+    async def create(self, key: str, record: bytes, *, ttl: float, spare: Collection[str] | None = ()) -> None:
         """Keep a new record. At the cap the least recently used one that is not in use gives way.
 
-        In use is what is in *spare*, and what any replica has renewed lately. What is in a *spare* that cannot be
-        listed is not known to Redis: then nothing gives way.
+        In use is what is in *spare*, and what any replica has renewed lately; with None everything is.
         """
         arguments = (*self._names, member(key), record, _ms(ttl), self._capacity)
         # What is spared is only listed when something has to give way: it may be thousands.
-        outcome = await self._try_to_create(*arguments, 0 if spare else 1)
-        if outcome == b"full" and spare and isinstance(spare, Collection):
-            listed = cast("Collection[str]", spare)
-            outcome = await self._try_to_create(*arguments, 1, *map(member, listed))
+        outcome = await self._try_to_create(*arguments, 0 if spare is None or len(spare) else 1)
+        if outcome == b"full" and spare:
+            outcome = await self._try_to_create(*arguments, 1, *map(member, list(spare)))
         if outcome == b"exists":
             raise RecordExistsError("There is a record of this key already")
         if outcome == b"full":
@@ -95,10 +95,9 @@ class RedisRecords:
         """Remove the record, and say whether it was there."""
         name = member(key)
         self._used.pop(name, None)
-        there: int = await DELETE(self._link, self._keys, *self._names, name)
-        return bool(there)
+        return await self.remove(name)
 
-    async def evict(self, number: int, *, spare: Container[str] = ()) -> int:
+    async def evict(self, number: int, *, spare: Collection[str] | None = ()) -> int:
         """0: the records take no memory of this process, and Redis has a bound of its own."""
         await trio.lowlevel.checkpoint()
         return 0
@@ -116,6 +115,44 @@ class RedisRecords:
     def dropped(self) -> Dropped:
         """What this process was the first to find expired, and what gave way to records it created."""
         return Dropped(self._expired, self._evicted)
+
+    def name(self, key: str) -> str:
+        """The member of the index, a hash of the key."""
+        return member(key)
+
+    async def page(self, cursor: str, *, limit: int) -> tuple[Sequence[Kept], str]:
+        """Some records in the order of the index: the first to expire is the first."""
+        match = _CURSOR.fullmatch(cursor)
+        if cursor and match is None:
+            raise ValueError(f"{cursor[:80]!r} is no cursor of this store")
+        found: list[Kept] = []
+        after = () if match is None else match.groups()
+        while len(found) < limit:
+            number = min(limit - len(found), _CHUNK)
+            members = await PAGE(self._link, self._keys, *self._names, number, *after, again=True)
+            for name, _, left, record in members:
+                if record is not None and left > 0:  # else the index has not heard of its end yet
+                    found.append(Kept(name.decode(), record, left / 1000))
+            if len(members) < number:
+                return found, ""
+            after = (members[-1][1].decode(), members[-1][0].decode())
+        return found, ".".join(after)
+
+    async def peek(self, name: str) -> Kept | None:
+        """The record, without using it."""
+        if _NAME.fullmatch(name) is None:
+            await trio.lowlevel.checkpoint()
+            return None
+        left, record = await PEEK(self._link, self._keys, *self._names, name, again=True)
+        return None if record is None or left <= 0 else Kept(name, record, left / 1000)
+
+    async def remove(self, name: str) -> bool:
+        """Remove the record and its event log."""
+        if _NAME.fullmatch(name) is None:
+            await trio.lowlevel.checkpoint()
+            return False
+        there: int = await DELETE(self._link, self._keys, *self._names, name)
+        return bool(there)
 
     async def refresh(self) -> None:
         """Tell the index what was used. What cannot be told now is told at the record's next use."""

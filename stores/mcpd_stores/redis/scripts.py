@@ -191,6 +191,37 @@ return {#overdue < tonumber(ARGV[3]) and 1 or 0, redis.call('ZCARD', index), exp
 """,
 )
 
+PAGE: Final = Script(
+    _HEAD,
+    """
+-- ARGV: stem, logs, how many, and of the last one shown its score and the member (empty: begin)
+-- It goes by deadline. A record that is used meanwhile moves to the end, where it is met again; none is passed over.
+local first = 0
+if ARGV[5] then
+  if redis.call('ZSCORE', index, ARGV[5]) == ARGV[4] then
+    first = redis.call('ZRANK', index, ARGV[5]) + 1
+  else
+    first = redis.call('ZCOUNT', index, '-inf', '(' .. ARGV[4])
+  end
+end
+local members = redis.call('ZRANGE', index, first, first + ARGV[3] - 1, 'WITHSCORES')
+local found = {}
+for i = 1, #members, 2 do
+  local record = stem .. members[i]
+  found[#found + 1] = {members[i], members[i + 1], redis.call('PTTL', record), redis.call('GET', record)}
+end
+return found
+""",
+)
+
+PEEK: Final = Script(
+    _HEAD,
+    """
+-- ARGV: stem, logs, member
+return {redis.call('PTTL', stem .. ARGV[3]), redis.call('GET', stem .. ARGV[3])}
+""",
+)
+
 DELETE: Final = Script(
     _HEAD,
     """

@@ -1,0 +1,88 @@
+"""A limit on memory that holds: near it new sessions are refused and idle ones give way, the oldest first.
+
+A process that is killed for its memory loses all its sessions; so it is better to part with some in time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from mcpd.ports import RecordStore
+
+logger: Final = logging.getLogger("mcpd.memory")
+HIGH_WATER: Final = 0.9
+"""The part of the limit above which sessions give way."""
+_LOOK_EVERY: Final = 0.5
+_SETTLE: Final = 3.0
+"""Seconds between two evictions: what was freed has to show first."""
+_STEP: Final = 0.1
+"""The part of the sessions that gives way at once."""
+_CGROUPS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_UNLIMITED: Final = 1 << 60
+
+
+def cgroup_limit() -> int | None:
+    """The memory limit of this process's control group, in bytes; None when there is none."""
+    for name in _CGROUPS:
+        try:
+            limit = int(Path(name).read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            continue
+        return limit if limit < _UNLIMITED else None
+    return None
+
+
+def resident() -> int:
+    """The bytes of this process that are in memory now; 0 where that cannot be told."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+class MemoryGuard:
+    """Watches the memory of this process."""
+
+    def __init__(self, limit: int | None, *, used: Callable[[], int] = resident) -> None:
+        """Args: *limit*: bytes, None for no limit; *used*: tells how many are used."""
+        self.limit = limit
+        self._used = used
+        self.pressed = False
+        """Whether new sessions are to be refused."""
+
+    async def run(self, sessions: RecordStore, busy: Collection[str]) -> None:
+        """Watch, and let idle *sessions* give way near the limit, until cancelled; those in *busy* stay."""
+        if self.limit is None:
+            return
+        mark = self.limit * HIGH_WATER
+        while True:
+            used = self._used()
+            if used > mark and not self.pressed:
+                logger.warning("Memory is at %d of %d MiB: no new sessions", used >> 20, self.limit >> 20)
+            self.pressed = used > mark
+            if self.pressed:
+                evicted = await sessions.evict(max(1, round(await sessions.count() * _STEP)), spare=busy)
+                if evicted:
+                    logger.warning("%d idle sessions gave way to save memory", evicted)
+                _give_back()
+                await trio.sleep(_SETTLE)
+            else:
+                await trio.sleep(_LOOK_EVERY)
+
+
+def _give_back() -> None:
+    """Let the C library return what it holds free; only some can."""
+    name = ctypes.util.find_library("c")
+    trim = None if name is None else getattr(ctypes.CDLL(name), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
