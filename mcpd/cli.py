@@ -19,7 +19,7 @@ import trio
 
 from mcpd.apps import load_app
 from mcpd.errors import SettingError, StoreError, only
-from mcpd.fronts.http import metrics_host, serve
+from mcpd.fronts.http import metrics_host, new_endpoint, serve
 from mcpd.fronts.sockets import LISTENER, METRICS_LISTENER, bind, bound, inherited, url
 from mcpd.fronts.stdio import serve_stdio, take_stdout
 from mcpd.fronts.workers import Workers
@@ -209,6 +209,8 @@ def _serve_workers(number: int, server: Server, settings: Settings) -> int:
     if not settings.state_keys:
         # Whichever worker is asked next must be able to open what another one has sealed.
         os.environ["MCPD_STATE_KEYS"] = secrets.token_hex(32)
+    # What none of them could work with is said once, here, and not by each.
+    trio.run(_try_out, server, settings)
     with ExitStack() as stack:
         sockets = {LISTENER: stack.enter_context(bound(settings))}
         if settings.metrics and settings.metrics_port:
@@ -216,6 +218,13 @@ def _serve_workers(number: int, server: Server, settings: Settings) -> int:
             sockets[METRICS_LISTENER] = stack.enter_context(listener)
         _say(server, settings, url(sockets[LISTENER], settings), f"{number} workers, ")
         return trio.run(Workers(number, sys.argv[1:], sockets).run)
+
+
+async def _try_out(server: Server, settings: Settings) -> None:
+    endpoint = new_endpoint(server, settings.store, settings)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(endpoint.store.run)
+        nursery.cancel_scope.cancel()
 
 
 def _say(server: Server, settings: Settings, where: str, also: str = "") -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from mcpd.errors import INVALID_REQUEST, ProtocolError, StoreError
 from mcpd.protocol import jsonrpc
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 _JSON: Final = (b"content-type", b"application/json")
 _NO_STORE: Final = (b"cache-control", b"no-store")
+PATIENCE: Final = 0.8
+"""Seconds for the store to answer. A probe of Kubernetes waits for one, and then knows less than we do."""
 
 
 class Operations:
@@ -55,8 +59,9 @@ class Operations:
         if endpoint.draining:
             return b"draining"
         try:
-            await endpoint.store.ping()
-        except StoreError:
+            with trio.fail_after(PATIENCE):
+                await endpoint.store.ping()
+        except (StoreError, trio.TooSlowError):
             return b"store"
         return b"ok"
 

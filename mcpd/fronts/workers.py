@@ -49,6 +49,7 @@ class Workers:
         self._processes: set[trio.Process] = set()
         self._stopped = trio.Event()
         self._failed: int | None = None
+        self._again: int | None = None
 
     async def run(self) -> int:
         """Keep the workers running until a signal comes and they have ended; returns the exit status.
@@ -65,6 +66,10 @@ class Workers:
                 nursery.cancel_scope.cancel()
         if self._failed is not None:
             raise SettingError(f"The workers cannot start: they exit with status {self._failed}")
+        if self._again is not None:
+            # The second signal does what it does to a program that does not listen.
+            signal.signal(self._again, signal.SIG_DFL)
+            os.kill(os.getpid(), self._again)
         return 0
 
     async def _keep_one(self, folder: str) -> None:
@@ -91,6 +96,8 @@ class Workers:
             self._command, stdin=subprocess.DEVNULL, env=environment, pass_fds=descriptors
         )
         self._processes.add(process)
+        if self._stopped.is_set():
+            process.terminate()  # the signal came while it was being started
         try:
             return await process.wait()
         finally:
@@ -102,8 +109,11 @@ class Workers:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             task_status.started()
             async for number in signals:
-                again = self._stopped.is_set()
-                self._stop(signal.SIGKILL if again else number)
+                if self._stopped.is_set():
+                    self._again = number
+                    self._stop(signal.SIGKILL)
+                else:
+                    self._stop(number)
 
     def _stop(self, number: int) -> None:
         self._stopped.set()

@@ -128,7 +128,7 @@ def _check_json(body: bytes) -> Any:
         # Equal bytes prove that no key stood twice: a duplicate would be missing on the way back. Most clients
         # send compact JSON, so the slow check below is for those that write spaces or escapes.
         if encode(plain) != body:
-            json.loads(body, object_pairs_hook=_no_duplicates)
+            _strict.decode(body.decode())
     except RecursionError:
         raise MessageError(PARSE_ERROR, "The JSON is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeError, ValueError) as exc:
@@ -141,6 +141,10 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         raise ValueError("an object has the same key twice")
     return members
+
+
+# One for all: a decoder and its scanner refer to each other, and would wait for the garbage collector each time.
+_strict: Final = json.JSONDecoder(object_pairs_hook=_no_duplicates)
 
 
 def _check_shape(message: Message) -> Message:

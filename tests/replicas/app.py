@@ -48,6 +48,15 @@ async def count(ctx: Context) -> int:
 
 
 @server.tool
+async def own(ctx: Context, value: str = "") -> str:
+    """Keep a value in the session, or tell it."""
+    assert ctx.session is not None
+    if value:
+        await ctx.session.set("own", value)
+    return str(await ctx.session.get("own"))
+
+
+@server.tool
 async def spell(ctx: Context, word: str, pause: float) -> str:
     """Tell the word letter by letter, as progress; then all of it."""
     for number, letter in enumerate(word, 1):
@@ -130,6 +139,11 @@ async def work(seconds: float) -> str:
     """Take some time."""
     await trio.sleep(seconds)
     return "worked"
+
+
+@server.prompt
+async def greet(name: str) -> str:
+    return f"Greet {name}."
 
 
 @server.resource("replica://{name}")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tests.harness import Client, Process, Session, process
 
 APP = "tests.replicas.app:server"
-STATE_KEYS = {"MCPD_STATE_KEYS": "this key is shared by the replicas of a test"}
+STATE_KEYS = {"MCPD_STATE_KEYS": "shared-by-the-replicas-of-a-test"}
 
 
 @contextmanager

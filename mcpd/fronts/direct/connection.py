@@ -204,26 +204,37 @@ class Connection:
         self.deadline = NEVER
         return b"".join(pieces)
 
-    async def send(self, data: bytes) -> bool:
-        """Send it all; False when the client is gone. Cancelled within, it takes the connection with it."""
+    async def send(self, data: bytes, *, within: float | None = None) -> bool:
+        """Send it all; False when the client is gone. Cancelled within, it takes the connection with it.
+
+        Args:
+          data: what to send.
+          within: seconds after which a client that does not take it is cut off; None leaves that to the caller.
+        """
         if self.broken:
             return False
+        transport = self.transport
         try:
-            await self.transport.send(data)
+            sent = transport.send_nowait(data)
+            if sent == len(data):
+                return True
+            if within is not None:
+                self.deadline = trio.current_time() + within
+            await transport.send(memoryview(data)[sent:])
+            if within is not None:
+                self.deadline = NEVER
         except LostError:
             self.lost(broken=True)
             return False
         except trio.Cancelled:
             self.lost(broken=True)
-            await self.transport.abort()
+            await transport.abort()
             raise
         return True
 
     async def send_in_time(self, data: bytes) -> None:
         """Send it all, if the client is there; one that does not take it within ``write_timeout`` is cut off."""
-        self.deadline = trio.current_time() + self._settings.write_timeout
-        await self.send(data)
-        self.deadline = NEVER
+        await self.send(data, within=self._settings.write_timeout)
 
     # ----- Ending
 

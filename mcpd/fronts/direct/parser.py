@@ -105,7 +105,7 @@ class RequestParser:
     def rest(self) -> None:
         """Hold as little as possible until more comes, which may be long."""
         if self.complete and not self.unread:
-            self._data, self._position, self._searched = b"", 0, 0
+            self._drop_used()
             self._llhttp = None
             self._fields.found.clear()
 
@@ -166,6 +166,7 @@ class RequestParser:
             body, self._position = self._chunks.decode(self._data, self._position)
             if self._chunks.complete:
                 self._chunks = None
+            self._drop_used()
             return body
         if self._remaining == 0:
             return b""
@@ -176,7 +177,13 @@ class RequestParser:
         if self._llhttp is not None:
             # It counts along, to know where the next head begins.
             self._llhttp.feed_data(piece)
+        self._drop_used()
         return piece
+
+    def _drop_used(self) -> None:
+        # The next request may be long in coming, and ten thousand connections may wait with what was read last.
+        if self._position == len(self._data):
+            self._data, self._position, self._searched = b"", 0, 0
 
     def _read_fields(self, head: bytes) -> tuple[dict[bytes, bytes], list[tuple[bytes, bytes]] | None]:
         """The fields by name; and all of them in their order, if one was there more than once."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -52,15 +53,18 @@ def whole(
       close: no further response follows on this connection.
       without_body: it answers HEAD: its body is not sent.
     """
-    head = _head(status, headers, close=close)
+    head = _head(status, headers)
+    closing = _CLOSE if close else b""
     if status in _NO_BODY or (without_body and not body):
-        return head + b"\r\n"
-    return b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), b"" if without_body else body)
+        return b"%b%b%b\r\n" % (head, _date(), closing)
+    shown = b"" if without_body else body
+    return b"%b%b%bcontent-length: %d\r\n\r\n%b" % (head, _date(), closing, len(body), shown)
 
 
 def beginning(status: int, headers: Sequence[tuple[bytes, bytes]], *, close: bool, chunked: bool) -> bytes:
     """The head of a response whose body comes piece by piece: in chunks, or until the connection is closed."""
-    return _head(status, headers, close=close) + (b"transfer-encoding: chunked\r\n\r\n" if chunked else b"\r\n")
+    framing = b"transfer-encoding: chunked\r\n\r\n" if chunked else b"\r\n"
+    return b"%b%b%b%b" % (_head(status, headers), _date(), _CLOSE if close else b"", framing)
 
 
 def chunk(data: bytes) -> bytes:
@@ -74,7 +78,14 @@ def refusal(status: int, message: str, headers: Sequence[tuple[bytes, bytes]] = 
     return whole(status, [(b"content-type", b"application/json"), *headers], body, close=True)
 
 
-def _head(status: int, headers: Sequence[tuple[bytes, bytes]], *, close: bool) -> bytes:
+def _head(status: int, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    if len(headers) == 1:
+        return _usual_head(status, headers[0])
     line = _STATUS.get(status) or b"HTTP/1.1 %d \r\n" % status
-    fields = b"".join([b"%b: %b\r\n" % field for field in headers])
-    return b"%b%b%b%b" % (line, fields, _date(), _CLOSE if close else b"")
+    return line + b"".join([b"%b: %b\r\n" % field for field in headers])
+
+
+# Nearly all responses begin in one of a few ways.
+@lru_cache(maxsize=64)
+def _usual_head(status: int, field: tuple[bytes, bytes]) -> bytes:
+    return (_STATUS.get(status) or b"HTTP/1.1 %d \r\n" % status) + b"%b: %b\r\n" % field

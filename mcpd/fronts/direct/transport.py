@@ -1,7 +1,7 @@
 """Bytes from and to one client.
 
 A plain socket is read and written without Trio's streams around it: it waits only where the kernel says it must, which
-halves the cost of a small exchange. So `send` is a checkpoint only when it has to wait; `receive` always is one.
+halves the cost of a small exchange. What `send_nowait` takes at once needs no checkpoint; `receive` always is one.
 TLS, and whatever else Trio has a stream for, goes through `StreamTransport`.
 """
 
@@ -37,7 +37,15 @@ class Transport(Protocol):
         """
         ...
 
-    async def send(self, data: bytes) -> None:
+    def send_nowait(self, data: bytes) -> int:
+        """Send what can be sent without waiting, and say how many bytes that was.
+
+        Raises:
+          LostError: the connection is broken.
+        """
+        ...
+
+    async def send(self, data: bytes | memoryview) -> None:
         """Send it all. Cancelled within, it may have sent a part: then only `abort` is left.
 
         Raises:
@@ -81,19 +89,18 @@ class SocketTransport:
         except (OSError, ValueError, trio.ClosedResourceError) as exc:
             raise LostError from exc
 
-    async def send(self, data: bytes) -> None:
-        """Send it all."""
+    def send_nowait(self, data: bytes) -> int:
+        """Send what the kernel takes."""
         try:
-            sent = self._socket.send(data)
+            return self._socket.send(data)
         except BlockingIOError:
-            sent = 0
+            return 0
         except OSError as exc:
             raise LostError from exc
-        if sent < len(data):
-            await self._send_rest(memoryview(data)[sent:])
 
-    async def _send_rest(self, rest: memoryview) -> None:
-        sock = self._socket
+    async def send(self, data: bytes | memoryview) -> None:
+        """Send it all."""
+        sock, rest = self._socket, memoryview(data)
         try:
             while rest:
                 await trio.lowlevel.wait_writable(sock)
@@ -137,7 +144,11 @@ class StreamTransport:
         with _broken_is_lost():
             return bytes(await self._stream.receive_some(READ_SIZE))
 
-    async def send(self, data: bytes) -> None:
+    def send_nowait(self, data: bytes) -> int:
+        """Trio's streams cannot say."""
+        return 0
+
+    async def send(self, data: bytes | memoryview) -> None:
         """Send it all."""
         with _broken_is_lost():
             await self._stream.send_all(data)

@@ -1,0 +1,113 @@
+"""The limit on memory: sessions give way before the process does."""
+
+from itertools import count
+
+import httpx
+import trio
+
+from mcpd import Server
+from mcpd.memory import HIGH_WATER, MemoryGuard
+from mcpd_stores.memory import MemoryStore
+from tests.harness import rpc, serving
+from tests.harness.process import process
+from tests.operations.pages import Page, read
+
+MIB = 1 << 20
+INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+
+
+class Memory:
+    """What the process is said to use."""
+
+    def __init__(self) -> None:
+        self.used = 10 * MIB
+
+    def __call__(self) -> int:
+        return self.used
+
+
+async def test_near_the_limit_the_oldest_idle_sessions_give_way(autojump_clock):
+    memory = Memory()
+    guard = MemoryGuard(100 * MIB, used=memory)
+    records = MemoryStore().records("session", capacity=1000)
+    for number in range(100):
+        await records.create(f"s{number}", b"", ttl=10_000.0)
+        await trio.sleep(1.0)
+    busy = {"s0", "s1"}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(guard.run, records, busy)
+        await trio.sleep(10)
+        assert (await records.count(), guard.pressed) == (100, False)
+        memory.used = int(100 * MIB * HIGH_WATER) + 1
+        await trio.sleep(1.0)
+        assert (await records.count(), guard.pressed) == (90, True)
+        left = [number for number in range(100) if await records.load(f"s{number}", ttl=10_000.0) is not None]
+        assert left == [0, 1, *range(12, 100)], "busy ones stay, and of the others the oldest go"
+        # It is patient: what was freed has to show before more is taken.
+        await trio.sleep(1.0)
+        assert await records.count() == 90
+        await trio.sleep(60.0)
+        assert await records.count() < 40
+        memory.used = 50 * MIB
+        await trio.sleep(4.0)
+        kept = await records.count()
+        assert not guard.pressed
+        await trio.sleep(60.0)
+        assert await records.count() == kept
+        nursery.cancel_scope.cancel()
+
+
+async def test_new_sessions_are_refused_and_old_ones_go_on(autojump_clock, front):
+    memory = Memory()
+    async with serving(Server("s"), front=front, memory_limit=100 * MIB) as http:
+        sessions = http.endpoint.sessions
+        assert sessions.memory.limit == 100 * MIB
+        sessions.memory._used = memory
+        session = await http.initialize()
+        idle = [await http.initialize() for _ in range(19)]
+        await trio.sleep(1.0)
+        memory.used = 95 * MIB
+        await trio.sleep(1.0)
+        response = await http.request("POST", json=rpc("initialize", INITIALIZE, id=7))
+        assert response.status == 503
+        assert response.headers["retry-after"] == "5"
+        assert response.error["code"] == -32603
+        assert response.answer["id"] == 7
+        async with session.get():
+            await trio.sleep(30.0)
+            assert (await session.post("ping")).status == 200, "a session in use is spared"
+        assert (await idle[0].post("ping")).status == 404
+        assert (await http.modern("tools/list")).status == 200, "who needs no session is served"
+        page = await read(http.endpoint)
+        assert page("mcpd_sessions_rejected_total", reason="memory") == 1
+        assert page("mcpd_sessions_ended_total", reason="evicted") == 20 - page("mcpd_sessions_active")
+        memory.used = 20 * MIB
+        await trio.sleep(5.0)
+        await http.initialize()
+
+
+def test_a_flood_of_sessions_does_not_kill_a_small_process(front):
+    """With a large clientInfo each, far more than fits; the process refuses, lives, and its memory stays below."""
+    limit = 96 * MIB
+    options = ["--front", front, "--memory-limit", str(limit), "--max-sessions", "1000000", "--session-idle", "1h"]
+    wide = INITIALIZE | {"clientInfo": {"name": "x" * 32_000, "version": "1"}}
+    statuses: dict[int, int] = {}
+    with process(None, *options) as served, httpx.Client(timeout=30) as client:
+        most = base = served.rss()
+        assert base < limit * HIGH_WATER, f"{base >> 20} MiB at its start: the limit is too small for this test"
+        headers = {"Accept": "application/json, text/event-stream"}
+        for number in count():
+            response = client.post(served.url, headers=headers, json=rpc("initialize", wide, id=number))
+            statuses[response.status_code] = statuses.get(response.status_code, 0) + 1
+            most = max(most, served.rss()) if number % 50 == 0 else most
+            if statuses.get(503, 0) >= 100 or number > 20_000:
+                break
+        assert served.popen.poll() is None
+        assert statuses.keys() == {200, 503}
+        assert statuses[200] * 32_000 > (limit * HIGH_WATER - base) * 0.5, "it was refused too early"
+        assert most < limit * 1.05
+        page = Page(client.get(served.url.removesuffix("/mcp") + "/metrics").text)
+        assert page("mcpd_sessions_rejected_total", reason="memory") == statuses[503]
+        assert page("mcpd_sessions_ended_total", reason="evicted") > 0
+        assert client.get(served.url.removesuffix("/mcp") + "/ready").status_code == 200
+    assert "Memory is at" in served.stderr

@@ -1,0 +1,148 @@
+"""Redis is gone, or silent, or comes back with nothing (reports R24, R72)."""
+
+import random
+
+import pytest
+import trio
+
+from tests.harness import Client, Process
+from tests.replicas.group import APP, at, replicas
+from tests.stores.redis_server import RedisServer, proxy, server, until
+
+PERSISTENT = ("--appendonly", "yes", "--appendfsync", "always")
+
+
+async def ready(replica: Client, status: int) -> None:
+    with trio.fail_after(10):
+        while (await replica.request("GET", "/ready")).status != status:
+            await trio.sleep(0.05)
+
+
+async def check_outage(replica: Process, session_id: str) -> None:
+    """What clients see while Redis is away."""
+    headers = {"Mcp-Session-Id": session_id}
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    for path, method, status in (("/mcp", "POST", 503), ("/mcp", "GET", 503), ("/mcp", "DELETE", 503)):
+        with trio.fail_after(1):
+            body = {"json": ping} if method == "POST" else {}
+            response = await replica.request(method, path, headers=headers, **body)
+        assert (response.status, response.headers.get("retry-after", "").isdigit()) == (status, True), response
+        assert "error" in response.json
+    with trio.fail_after(1):
+        initialize = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+        response = await replica.request("POST", json=ping | {"method": "initialize", "params": initialize})
+        assert (response.status, "mcp-session-id" in response.headers) == (503, False)
+    with trio.fail_after(1):
+        assert (await replica.call("echo", {"text": "modern"})).text == "modern"
+    with trio.fail_after(1):
+        assert (await replica.call("keep", {"value": "x"})).result["isError"] is True
+    with trio.fail_after(1):
+        assert (await replica.request("GET", "/health")).status == 200
+        assert (await replica.request("GET", "/ready")).status == 503
+
+
+@pytest.mark.parametrize("how", ["stopped", "silent"])
+async def test_an_outage_is_no_end_of_a_session(how: str) -> None:
+    with server(*PERSISTENT) as redis, replicas(2, redis.url()) as (a, b):
+        session = await a.initialize()
+        assert (await session.call("count")).text == "1"
+        async with (
+            at(session, b).get() as stream,
+            at(session, b).open_call("echo", {"text": "x", "seconds": 3.0}) as call,
+        ):
+            await stream.event()
+            await call.event()
+            if how == "stopped":
+                redis.kill()
+            else:
+                redis.pause()
+            for replica in (a, b):
+                await ready(replica, 503)
+                await check_outage(replica, session.id)
+            # What goes on needs nothing of Redis: the call is answered on the stream it has, and the other stream stays.
+            assert (await call.rest(within=8))[-1]["result"]["content"][0]["text"] == "x"
+            assert not stream.ended
+            if how == "stopped":
+                await trio.to_thread.run_sync(redis.start)
+            else:
+                redis.resume()
+            for replica in (a, b):
+                await ready(replica, 200)
+            assert [(await at(session, replica).call("count")).text for replica in (b, a)] == ["2", "3"]
+            # It is told again of what happens elsewhere, as soon as the replicas are subscribed again.
+            assert (await session.call("change")).text == "changed"
+            assert (await stream.message(within=5))["method"] == "notifications/tools/list_changed"
+
+
+async def test_a_redis_that_lost_its_data_knows_no_session() -> None:
+    with server() as redis, replicas(2, redis.url()) as (a, b):
+        session = await a.initialize()
+        async with session.open_call("spell", {"word": "ab", "pause": 1.5}, id=1, progress=1) as call:
+            await call.message()
+            redis.kill()
+            await trio.to_thread.run_sync(redis.start)
+            await ready(a, 200)
+            assert (await call.rest(within=8))[-1]["result"]["content"][0]["text"] == "ab"
+        await ready(b, 200)
+        for replica in (a, b):
+            assert (await at(session, replica).post("ping")).status == 404
+            assert (await at(session, replica).delete()).status == 404
+        again = await b.initialize()
+        assert (await at(again, a).call("count")).text == "1"
+        with redis.client() as client:
+            assert not [key for key in client.scan_iter() if client.pttl(key) == -1]
+
+
+async def test_cancelled_requests_leave_no_reply_to_others(redis_server: RedisServer) -> None:
+    random.seed(72)
+    async with proxy(redis_server.port, delay=0.02) as between:
+        url = f"redis://127.0.0.1:{between.port}/0?prefix=r72"
+        with redis_server.client() as client:
+            before = len(client.client_list())
+            # The proxy is part of this test's own loop, which must go on while the replica starts.
+            async with _started(url) as replica:
+                sessions = [await replica.initialize() for _ in range(50)]
+                for number, session in enumerate(sessions):
+                    assert (await session.call("own", {"value": str(number)})).text == str(number)
+
+                async def leave(session: object, after: float) -> None:
+                    with trio.move_on_after(after):
+                        await session.call("own")  # type: ignore[attr-defined]
+
+                for _ in range(10):
+                    async with trio.open_nursery() as nursery:
+                        for session in sessions:
+                            nursery.start_soon(leave, session, random.uniform(0, 0.06))
+                wrong: list[str] = []
+
+                async def use(number: int) -> None:
+                    async with replica.keep_alive() as connection:
+                        for _ in range(20):
+                            text = (await sessions[number].call("own", on=connection)).text
+                            if text != str(number):
+                                wrong.append(text)
+
+                async with trio.open_nursery() as nursery:
+                    for number in range(50):
+                        nursery.start_soon(use, number)
+                assert not wrong
+                assert len(client.client_list()) - before == 2
+                await until(lambda: True)
+
+
+def _started(url: str):
+    from contextlib import asynccontextmanager
+
+    from tests.harness import process
+
+    @asynccontextmanager
+    async def started():
+        manager = process(APP, "--store", url)
+        replica = await trio.to_thread.run_sync(manager.__enter__)
+        try:
+            yield replica
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(manager.__exit__, None, None, None)
+
+    return started()
