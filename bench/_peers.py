@@ -1,4 +1,4 @@
-"""The servers that are compared: how each is installed, built and started. All have the same two tools, echo and add."""
+"""The servers that are compared: how each is installed, built and started. All have the tools echo and add."""
 
 from __future__ import annotations
 
@@ -56,17 +56,22 @@ def python_peer(requirements: str, script: str) -> Callable[[], list[str]]:
     return prepare
 
 
-def go_peer(folder: str) -> Callable[[], list[str]]:
-    """A Go server, built on one core's worth of optimism and run with GOMAXPROCS=1."""
+def go_peer(folder: str, module: str) -> Callable[[], list[str]]:
+    """A Go server; *module* is what it is made with, and its version."""
 
     def prepare() -> list[str]:
         go = shutil.which("go")
         if go is None:
             raise MissingError("go is not installed")
-        built = CACHE / folder
+        built = CACHE / module.replace("/", "_")
+        source = PEERS / folder / "main.go"
         binary = built / "peer"
-        if not binary.exists():
-            shutil.copytree(PEERS / folder, built, dirs_exist_ok=True)
+        if not binary.exists() or (built / "main.go").read_text() != source.read_text():
+            shutil.rmtree(built, ignore_errors=True)
+            built.mkdir(parents=True)
+            shutil.copy(source, built)
+            run(go, "mod", "init", "peer", cwd=built)
+            run(go, "get", module, cwd=built)
             run(go, "mod", "tidy", cwd=built)
             run(go, "build", "-o", "peer", ".", cwd=built)
         return [str(binary), "-addr", "127.0.0.1:{port}"]
@@ -100,7 +105,7 @@ def mcpd_peer(*options: str) -> Callable[[], list[str]]:
 
 
 def redis_peer(*options: str) -> Callable[[], list[str]]:
-    """This mcpd on Redis, at MCPD_REDIS_URL."""
+    """This mcpd on Redis, at MCPD_BENCH_REDIS."""
 
     def prepare() -> list[str]:
         url = os.environ.get("MCPD_BENCH_REDIS")
@@ -122,8 +127,23 @@ PEERS_BY_NAME: dict[str, Peer] = {
         Peer("Python SDK 2.3.0 (SSE)", python_peer("python_sdk", "python_sdk_peer.py")),
         Peer("FastMCP 4.2.3 (JSON)", python_peer("fastmcp", "fastmcp_peer.py"), environment={"JSON": "1"}),
         Peer("TypeScript SDK 2.4.0 (JSON)", typescript_peer, environment={"JSON": "1"}, warm_up=6.0),
-        Peer("official Go SDK 1.7.0", go_peer("go_sdk"), eras=("legacy",), environment=ONE_CORE),
-        Peer("mcp-go 0.43.2", go_peer("mcp_go_043"), eras=("legacy",), environment=ONE_CORE),
-        Peer("mcp-go 1.0.0-beta.1", go_peer("mcp_go_1"), eras=("legacy",), environment=ONE_CORE),
+        Peer(
+            "official Go SDK 1.7.0",
+            go_peer("go_sdk", "github.com/modelcontextprotocol/go-sdk@v1.7.0"),
+            eras=("legacy",),
+            environment=ONE_CORE,
+        ),
+        Peer(
+            "mcp-go 0.43.2",
+            go_peer("mcp_go", "github.com/mark3labs/mcp-go@v0.43.2"),
+            eras=("legacy",),
+            environment=ONE_CORE,
+        ),
+        Peer(
+            "mcp-go 1.0.0-beta.1",
+            go_peer("mcp_go", "github.com/mark3labs/mcp-go@v1.0.0-beta.1"),
+            eras=("legacy",),
+            environment=ONE_CORE,
+        ),
     )
 }

@@ -2,9 +2,10 @@
 
     python bench/throughput.py [--rounds 5] [--seconds 3] [--only 'mcpd direct' --only ...] [--out bench/results]
 
-Each server has one core, the load generator (wrk) another. In each round every server is measured once, in turn, so that what else
-the machine does strikes all alike. Every request has an id of its own; before a server is measured its answers are checked one
-by one, and a run with a single error counts for nothing. What is reported are medians over the rounds, and ratios to mcpd.
+Each server has one core, the load generator (wrk) another. In each round every server is measured once, in turn, so
+that what else the machine does strikes all alike. Every request has an id of its own; before a server is measured its
+answers are checked one by one, and a run with a single error counts for nothing. What is reported are medians over the
+rounds, and ratios to mcpd.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from _peers import PEERS, PEERS_BY_NAME, MissingError, Peer
-from _target import BenchError, _free_port
 from rich.console import Console
 from rich.progress import Progress
 
+from _peers import PEERS, PEERS_BY_NAME, MissingError, Peer
+from _target import BenchError, _free_port
+
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+    Figures = dict[tuple[str, str], list[dict[str, Any]]]
 
 OURS = "mcpd direct"
 CLIENT = {"name": "bench", "version": "1"}
@@ -64,7 +68,7 @@ class Running:
 
     def load(self, what: str, connections: int, seconds: float, *, verify: bool = False) -> dict[str, Any]:
         """Run wrk for a while; raises BenchError if anything was not answered as it should be."""
-        environment = os.environ | {"ERA": what, "SID": self.session, "ID0": str(next(_ids)), "MCP_HOST": f"127.0.0.1:{self.port}"}
+        environment = os.environ | {"WHAT": what, "SESSION": self.session, "FIRST": str(next(_ids))}
         if verify:
             environment["VERIFY"] = "1"
         command = ["wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "-s", str(PEERS / "load.lua")]
@@ -79,10 +83,10 @@ class Running:
         if line is None:
             raise BenchError(f"wrk failed: {(done.stderr or done.stdout)[-300:]}")
         found: dict[str, Any] = json.loads(line.removeprefix("JSON "))
-        errors = sum(found[key] for key in found if key.startswith("err_"))
-        if errors or (verify and (found["verified_bad"] or not found["verified_good"])):
-            raise BenchError(f"{self.peer.name}, {what}: {errors} errors, {found['verified_bad']} bad: {found['first_bad']}")
-        found["rate"] = found["requests"] / found["duration_us"] * 1e6
+        if found["failed"] or found["bad"] or (verify and not found["good"]):
+            trouble = f"{found['failed']} failed, {found['bad']} bad {found['example']}"
+            raise BenchError(f"{self.peer.name}, {what}: {trouble}")
+        found["rate"] = found["requests"] / found["seconds"]
         return found
 
 
@@ -127,9 +131,9 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
     raise BenchError(f"nothing listens on port {port}")
 
 
-def measure(peers: list[Peer], rounds: int, seconds: float, progress: Progress) -> dict[tuple[str, str], list[dict[str, Any]]]:
+def measure(peers: list[Peer], rounds: int, seconds: float, progress: Progress) -> Figures:
     """All figures by peer and measurement, one for each round."""
-    found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    found: Figures = defaultdict(list)
     cases = [("legacy", 1), ("legacy", 16), ("legacy", 64), ("modern", 1), ("modern", 16)]
     with ExitStack() as stack:
         servers: list[Running] = []
@@ -166,11 +170,12 @@ def measure(peers: list[Peer], rounds: int, seconds: float, progress: Progress) 
     return found
 
 
-def report(found: dict[tuple[str, str], list[dict[str, Any]]], out: Path, rounds: int) -> str:
+def report(found: Figures, out: Path, rounds: int) -> str:
     """The tables as Markdown, and the plot."""
     names = list(dict.fromkeys(name for name, _ in found))
     cases = list(dict.fromkeys(case for _, case in found))
-    lines = [f"Medians of {rounds} interleaved rounds, one core for the server. In brackets: mcpd's rate over the peer's.", ""]
+    heading = "interleaved rounds, one core for the server. In brackets: mcpd's rate over the peer's."
+    lines = [f"Medians of {rounds} {heading}", ""]
     lines += ["| server | " + " | ".join(f"{case} req/s" for case in cases) + " | c=1 p50 us |"]
     lines += ["|---" * (len(cases) + 2) + "|"]
     rates: dict[tuple[str, str], float] = {
@@ -202,7 +207,8 @@ def _plot(names: list[str], rates: dict[tuple[str, str], float], out: Path) -> N
     figure, axes = plt.subplots(figsize=(9, 0.5 * len(names) + 1.5))
     case = "legacy c=16"
     shown = [name for name in names if (name, case) in rates][::-1]
-    bars = axes.barh(shown, [rates[name, case] for name in shown], color=["#c33" if "mcpd" in n else "#567" for n in shown])
+    colors = ["#c33" if "mcpd" in name else "#567" for name in shown]
+    bars = axes.barh(shown, [rates[name, case] for name in shown], color=colors)
     axes.bar_label(bars, fmt="{:,.0f}", padding=3)
     axes.set_xlabel("tools/call a second, one core, 16 connections")
     axes.spines[["top", "right"]].set_visible(False)

@@ -38,9 +38,8 @@ class Headers:
     @classmethod
     def unique(cls, fields: dict[bytes, bytes]) -> Headers:
         """Of fields none of which was there more than once; the dict is taken over."""
-        headers = cls.__new__(cls)
+        headers = cls(())
         headers._fields = fields
-        headers._repeated = None
         return headers
 
     def get(self, name: bytes) -> str | None:
