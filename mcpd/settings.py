@@ -39,11 +39,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     legacy_sse: Annotated[bool, Meta(description="Offer HTTP+SSE of 2024-11-05 at /sse as well (deprecated).")] = False
     session_idle: Annotated[float, Meta(description="How long a session lives after its last exchange.")] = 1800.0
     initialization_timeout: Annotated[
-        float, Meta(description="How long a session lives when initialize stays its only exchange.")
+        float, Meta(description="How long a session lives that its client has not finished initializing.")
     ] = 60.0
     max_sessions: Annotated[
         int, Meta(description="How many sessions there may be; the least recently used idle one gives way.")
     ] = 10_000
+    max_calls: Annotated[int, Meta(description="How many calls may be in flight over HTTP; further ones get 503.")] = (
+        10_000
+    )
     memory_limit: Annotated[
         int, Meta(description="Memory near which new sessions are refused and idle ones give way; 0 is the cgroup's.")
     ] = 0
@@ -109,6 +112,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     debug_endpoints: Annotated[
         bool, Meta(description="Offer /debug/heap, /debug/tasks and /debug/sessions on the metrics port.")
     ] = False
+    tracing: Annotated[
+        bool, Meta(description="Record a span for each request with OpenTelemetry (needs the extra 'tracing').")
+    ] = False
     drain_timeout: Annotated[float, Meta(description="How long calls may go on after the signal to stop.")] = 20.0
     keep_alive: Annotated[float, Meta(description="How long an idle connection is kept open.")] = 75.0
     max_connections: Annotated[
@@ -157,7 +163,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("stream_after", "retry", "drain_timeout", "cache_ttl"):
             if not getattr(self, name) >= 0:
                 raise SettingError(f"{name} must not be negative, but is {getattr(self, name)!r}")
-        for name in ("max_sessions", "max_body", "max_buffer", "max_connections", "max_handles", "max_tasks"):
+        for name in (
+            "max_sessions",
+            "max_calls",
+            "max_body",
+            "max_buffer",
+            "max_connections",
+            "max_handles",
+            "max_tasks",
+        ):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} must be at least 1, not {getattr(self, name)!r}")
         if not self.path.startswith("/") or "?" in self.path or "#" in self.path:
@@ -201,6 +215,7 @@ class Options(TypedDict, total=False):
     session_idle: float
     initialization_timeout: float
     max_sessions: int
+    max_calls: int
     memory_limit: int
     sessions: bool
     heartbeat: float
@@ -227,6 +242,7 @@ class Options(TypedDict, total=False):
     metrics_port: int
     metrics_host: str
     debug_endpoints: bool
+    tracing: bool
     drain_timeout: float
     keep_alive: float
     max_connections: int

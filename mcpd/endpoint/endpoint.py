@@ -228,7 +228,9 @@ class Endpoint:
     async def _error(
         self, exchange: Exchange, request_id: RequestId | None, error: ProtocolError, cors: HeaderList
     ) -> None:
-        await exchange.respond(error.http_status or 400, [_JSON, *cors], jsonrpc.encode_error(request_id, error))
+        status = error.http_status or 400
+        headers = [_JSON, *cors, (b"retry-after", b"5")] if status == 503 else [_JSON, *cors]
+        await exchange.respond(status, headers, jsonrpc.encode_error(request_id, error))
 
     async def _unavailable(
         self, exchange: Exchange, request_id: RequestId | None, exc: StoreError, cors: HeaderList
@@ -239,7 +241,7 @@ class Endpoint:
             logger.warning("The store failed: %s", exc)
             message = "The session store cannot be reached; try again later"
         error = ProtocolError(INTERNAL_ERROR, message, http_status=503)
-        await self._error(exchange, request_id, error, [(b"retry-after", b"5"), *cors])
+        await self._error(exchange, request_id, error, cors)
 
     async def _post(self, exchange: Exchange, cors: HeaderList, principal: Principal | None) -> None:
         headers = exchange.headers
@@ -290,6 +292,11 @@ class Endpoint:
                 await reply.answer(answer, 200 if answer is None else answer.status)
         finally:
             self.call_done(call)
+
+    def check_calls(self, more: int) -> None:
+        """Raise ProtocolError, 503, if with *more* calls there were too many in flight."""
+        if len(self.calls) + more > self.settings.max_calls:
+            raise ProtocolError(INTERNAL_ERROR, "Too many calls are in flight; try again later", http_status=503)
 
     def call_done(self, call: Call) -> None:
         """The call is no longer in flight; a drain may be waiting for that."""

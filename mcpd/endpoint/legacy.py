@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
@@ -58,12 +59,19 @@ class Legacy:
         """
         if message.method == "initialize" and message.is_request:
             # A client that lost its session may still send the old ID along: it is ignored.
-            await self._initialize(post, message)
+            if self._endpoint.core.tracing:
+                from mcpd.tracing import initialization  # noqa: PLC0415 - who does not trace has no need of it
+
+                with initialization(message, post.exchange.headers):
+                    await self._initialize(post, message)
+            else:
+                await self._initialize(post, message)
             return
         session = await self._session(post.exchange, post.principal)
         began = trio.current_time()
         try:
             if message.is_request:
+                self._endpoint.check_calls(1)
                 call = self._new_call(post, message, meta, session)
                 call.outlet = reply = self._reply(post, session, (call.id,))
                 if session is None:
@@ -96,6 +104,7 @@ class Legacy:
         began = trio.current_time()
         endpoint = self._endpoint
         ids = [message.id for message in batch if isinstance(message, Message) and message.is_request]
+        endpoint.check_calls(len(ids))
         reply = self._reply(post, session, cast("list[RequestId]", ids))
         answers: list[bytes] = []
         calls: list[Call] = []
@@ -199,7 +208,8 @@ class Legacy:
         if session is None or session.live.ended:
             return
         endpoint = self._endpoint
-        if trio.current_time() - began > min(1.0, endpoint.sessions.idle / 20):
+        lasted = trio.current_time() - began
+        if lasted > min(1.0, endpoint.sessions.idle / 20) or not session.is_initialized:
             with trio.move_on_after(1.0, shield=True):
                 try:
                     await endpoint.sessions.renew(session)
@@ -299,14 +309,10 @@ class Legacy:
         """The standalone stream: changes, as they come. With *after*, first what was missed."""
         endpoint = self._endpoint
         stream = endpoint.new_stream(exchange, "get")
-        listener = Listener(session, stream, log)
+        listener = Listener(session, stream, log, after)
         if after is not None and log is not None:
-            missed = await log.read(session.key, LISTENER, after=after)
-            if missed is None:
+            if await log.read(session.key, LISTENER, after=after) is None:
                 raise refusal(400, "That event is not known (any more): open the stream without Last-Event-ID")
-            for event in missed[0]:
-                if event.data:
-                    stream.push(sse_encoding.message(event.data, f"{LISTENER}.{event.id}"))
         elif log is not None:
             number = await session.log(LISTENER, b"")
             if session.revision.priming:
@@ -321,7 +327,13 @@ class Legacy:
         del session.record  # it may be open for hours, and whoever needs the record then needs it as it is then
         endpoint.subscriptions.add(listener)
         try:
-            await self._hold(exchange, session, stream, cors)
+            if after is None:
+                await self._hold(exchange, session, stream, cors)
+                return
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(listener.catch_up)
+                await self._hold(exchange, session, stream, cors)
+                nursery.cancel_scope.cancel()
         finally:
             endpoint.subscriptions.remove(listener)
             if live.listener is stream:
@@ -372,9 +384,12 @@ class Legacy:
         with trio.move_on_after(LOOK_AGAIN) as silence:
             await log.wait(session.key, stream_id, after=position)
         if silence.cancelled_caught:
-            lost = await self._endpoint.leases.lost(session.key, stream_id)
+            leases = self._endpoint.leases
+            lost = await leases.lost(session.key, stream_id)
             for index, error in enumerate(lost):
                 await log.append(session.key, stream_id, error, last=index == len(lost) - 1)
+            if lost:
+                await leases.settled(session.key, stream_id)
 
     async def _hold(self, exchange: Exchange, session: Session, stream: EventStream, cors: HeaderList) -> None:
         """Write the stream until it ends, is closed by the client, or the session or the server ends."""
@@ -394,17 +409,49 @@ class Legacy:
 class Listener:
     """A standalone GET stream as a subscriber to changes."""
 
-    def __init__(self, session: Session, stream: EventStream, log: EventLog | None) -> None:
-        """Args: *session*: whose stream; *stream*: where to write; *log*: so that it can be resumed."""
+    def __init__(self, session: Session, stream: EventStream, log: EventLog | None, after: str | None = None) -> None:
+        """
+        Args:
+          session: whose stream.
+          stream: where to write.
+          log: so that it can be resumed.
+          after: the last event that the client has; until `catch_up` is done, changes are only logged.
+        """  # noqa: D205, D212 - the class says it
         self._session = session
         self._stream = stream
         self._log = log
+        self._after = None if log is None else after
+        # Between a read that finds nothing more and the first change that is written, none may be logged.
+        self._turn = None if self._after is None else trio.Lock()
+
+    async def catch_up(self) -> None:
+        """Write what was missed, as fast as the client reads it."""
+        log, turn = self._log, self._turn
+        if log is None or turn is None:
+            return
+        try:
+            while self._after is not None:
+                async with turn:
+                    found = await log.read(self._session.key, LISTENER, after=self._after)
+                    if not found or not found[0]:
+                        self._after = None
+                        return
+                for event in found[0]:
+                    self._after = event.id
+                    if event.data:
+                        data = sse_encoding.message(event.data, f"{LISTENER}.{event.id}")
+                        await self._stream.room(len(data))
+                        self._stream.push(data)
+        except StoreError as exc:
+            # The client asks again for what it has not got.
+            logger.warning("A resumed stream could not be followed any further: %s", exc)
+            self._stream.finish()
 
     async def deliver(self, change: Change) -> None:
         """Send the change if the session wants it."""
         session = self._session
-        if session.live.ended:
-            return  # what is logged now would be kept for nobody
+        if session.live.ended or change.kind == "task":
+            return  # what is logged now would be kept for nobody; and of tasks only the modern era is told like this
         if change.kind == "resource":
             # What it is subscribed to stands in its record: any replica may have changed it since the stream was
             # opened.
@@ -413,9 +460,11 @@ class Listener:
                 return
         message = change.notification()
         event_id = None
-        if self._log is not None:
-            event_id = f"{LISTENER}.{await session.log(LISTENER, message)}"
-        self._stream.push(sse_encoding.message(message, event_id))
+        async with self._turn or nullcontext():
+            if self._log is not None:
+                event_id = f"{LISTENER}.{await session.log(LISTENER, message)}"
+            if self._after is None:
+                self._stream.push(sse_encoding.message(message, event_id))
 
 
 _NO_CAPABILITIES: Final = ClientCapabilities()

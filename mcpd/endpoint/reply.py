@@ -219,7 +219,9 @@ class Reply:
             if session is not None and self._resumable():
                 self._stream_id = secrets.token_urlsafe(9)
                 self._order = trio.Lock()
-                await self._lease(self._streams.leases.hold(session.key, self._stream_id, self._ids))
+                if not await self._lease(self._streams.leases.hold(session.key, self._stream_id, self._ids)):
+                    # Who resumed it elsewhere would never learn that we are gone: so nobody can.
+                    self._log = self._order = None
                 first = await self._keep(b"") if self._primed else None
                 self._primed = first is not None
                 if first is not None:
@@ -260,11 +262,13 @@ class Reply:
             return None
         return f"{self._stream_id}.{number}"
 
-    async def _lease(self, change: Awaitable[None]) -> None:
+    async def _lease(self, change: Awaitable[None]) -> bool:
         try:
             await change
         except StoreError as exc:
             logger.warning("A lease could not be changed: %s", exc)
+            return False
+        return True
 
     def _resumable(self) -> bool:
         """Whether events are logged: not once the session has ended, for then they would be kept for nobody."""

@@ -149,6 +149,7 @@ class Connection:
         core: Core,
         send: Callable[[bytes], Awaitable[None]],
         *,
+        push: Callable[[bytes], object] | None = None,
         max_calls: int = 100,
         headers: Headers | None = None,
         principal: Principal | None = None,
@@ -157,6 +158,7 @@ class Connection:
         Args:
           core: what is served.
           send: writes one message, whole, whichever task calls it.
+          push: the same for changes, and without waiting for the client; None if *send* holds up nobody else.
           max_calls: how many requests are worked on at once; further ones, up to a bound, wait for their turn.
           headers: of the HTTP request that opened it, if it is one (HTTP+SSE).
           principal: who opened it, if there is authorization.
@@ -164,6 +166,7 @@ class Connection:
         self._core = core
         self._dispatcher = core.dispatcher
         self.send = send
+        self._push = push
         self.principal = principal
         self._headers = headers
         self._slots = trio.Semaphore(max_calls)
@@ -252,7 +255,13 @@ class Connection:
             read = envelope.read_envelope(meta, over_http=False)
             await self._start(message, request_id, meta, read)
         elif message.method == "initialize":
-            await self._initialize(message, request_id)
+            if self._core.tracing:
+                from mcpd.tracing import initialization  # noqa: PLC0415 - who does not trace has no need of it
+
+                with initialization(message, self._headers):
+                    await self._initialize(message, request_id)
+            else:
+                await self._initialize(message, request_id)
         elif self.session is None and message.method != "ping":
             raise ProtocolError(
                 INVALID_REQUEST, "Initialize first, or send the envelope of 2026-07-28 with each request"
@@ -360,4 +369,7 @@ class Connection:
         if session is None or not session.record.initialized or change.kind == "task":
             return
         if change.kind != "resource" or change.uri in session.record.subscriptions:
-            await self.send(change.notification())
+            if self._push is None:
+                await self.send(change.notification())
+            else:
+                self._push(change.notification())

@@ -8,6 +8,7 @@ messages. [...] Server messages are sent as SSE message events" (2024-11-05, bas
 
 from __future__ import annotations
 
+import logging
 import secrets
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
@@ -17,7 +18,7 @@ import trio
 from mcpd.auth.challenge import AccessError
 from mcpd.endpoint.guard import refusal
 from mcpd.endpoint.stream import HEADERS
-from mcpd.errors import BodyTooLargeError, ExchangeClosedError, ProtocolError
+from mcpd.errors import INTERNAL_ERROR, BodyTooLargeError, ExchangeClosedError, ProtocolError
 from mcpd.fronts.connection import Connection
 from mcpd.protocol import sse
 from mcpd.protocol.headers import is_json
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mcpd.server.principal import Principal
     from mcpd.settings import Settings
 
+logger: Final = logging.getLogger("mcpd.http")
 _SSE: Final = "/sse"
 _MESSAGES: Final = "/messages/"
 
@@ -70,6 +72,9 @@ class LegacySse:
             await self._endpoint.refuse(exchange, exc.http_status or 401, exc.message, headers, code=exc.code)
         except ProtocolError as exc:
             await self._endpoint.refuse(exchange, exc.http_status or 400, exc.message, cors, code=exc.code)
+        except Exception:
+            logger.exception("%s %s failed", exchange.method, path)
+            await self._endpoint.refuse(exchange, 500, "Internal error", cors, code=INTERNAL_ERROR)
 
     async def _stream(self, exchange: Exchange, cors: HeaderList, principal: Principal | None) -> None:
         if exchange.method != "GET":
@@ -83,7 +88,10 @@ class LegacySse:
             await stream.room(len(data))
             stream.push(data)
 
-        connection = Connection(endpoint.core, send, headers=exchange.headers, principal=principal)
+        def push(message: bytes) -> None:
+            stream.push(sse.message(message))
+
+        connection = Connection(endpoint.core, send, push=push, headers=exchange.headers, principal=principal)
         connection_id = secrets.token_urlsafe(18)
         self._connections[connection_id] = connection
         # Relative to this address, so it also holds where the application is mounted below another.

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from mcpd.errors import INTERNAL_ERROR, ProtocolError, StoreError, ToolError, only
+from mcpd.server.rounds import CallEndedError
 
 if TYPE_CHECKING:
     from mcpd.server.context import Context
     from mcpd.server.signature import Signature
 
 logger: Final = logging.getLogger("mcpd.handlers")
+_PASSES: Final = (Exception, trio.Cancelled, KeyboardInterrupt, CallEndedError)
+"""What goes on as it is: everything else that a handler raises would stop the server."""
 
 
 async def invoke(signature: Signature, arguments: Any, context: Context, limiter: trio.CapacityLimiter) -> Any:
@@ -34,10 +37,12 @@ async def invoke(signature: Signature, arguments: Any, context: Context, limiter
         return await trio.to_thread.run_sync(
             signature.call, arguments, context, limiter=limiter, abandon_on_cancel=True
         )
-    except (Exception, trio.Cancelled, KeyboardInterrupt, BaseExceptionGroup):
+    except _PASSES:
         raise
     except BaseException as exc:
-        raise RuntimeError(f"The handler raised {type(exc).__name__}") from exc
+        if isinstance(exc, BaseExceptionGroup) and exc.split(_PASSES)[1] is None:
+            raise
+        raise RuntimeError(f"The handler raised {type(only(exc)).__name__}") from exc
 
 
 def meant(exc: BaseException) -> ToolError | ProtocolError | None:

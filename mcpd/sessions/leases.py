@@ -51,11 +51,16 @@ class Leases:
         self._held: dict[str, _Lease] = {}
 
     async def hold(self, session: str, stream: str, ids: Sequence[RequestId]) -> None:
-        """The call behind this stream runs here."""
+        """The call behind this stream runs here.
+
+        Raises:
+          StoreError: the store does not know it now; then the stream must not be one that can be resumed.
+        """
         if self._records is None:
             return
-        lease = self._held[f"{session}.{stream}"] = _Lease(self._now() + LEASE, list(ids))
+        lease = _Lease(self._now() + LEASE, list(ids))
         await self._records.create(f"{session}.{stream}", _encode(lease), ttl=self._keep)
+        self._held[f"{session}.{stream}"] = lease
 
     async def release(self, session: str, stream: str) -> None:
         """The call is over, and its last event logged."""
@@ -63,16 +68,28 @@ class Leases:
             await self._records.delete(f"{session}.{stream}")
 
     async def lost(self, session: str, stream: str) -> list[bytes]:
-        """The error responses that a stream is owed whose replica is gone; none while it lives."""
+        """The error responses that a stream is owed whose replica is gone; none while it lives.
+
+        Whoever gets them logs them, and then calls `settled`. Several replicas may follow one stream, and only one of
+        them is told; should that one be gone as well before it has logged them, another one is told later.
+        """
         if self._records is None:
             await trio.lowlevel.checkpoint()
             return []
         data = await self._records.load(f"{session}.{stream}", ttl=self._keep)
         lease = None if data is None else _decode(data)
-        if lease is None or lease.until > self._now():
+        if data is None or lease is None or lease.until > self._now():
+            return []
+        claimed = _encode(_Lease(self._now() + LEASE, lease.ids))
+        if not await self._records.save(f"{session}.{stream}", claimed, ttl=self._keep, expected=data):
             return []
         error = ProtocolError(INTERNAL_ERROR, "The server that ran this call is gone; call again if that is safe")
         return [encode_error(request_id, error) for request_id in lease.ids]
+
+    async def settled(self, session: str, stream: str) -> None:
+        """What the stream was owed has been logged."""
+        if self._records is not None:
+            await self._records.delete(f"{session}.{stream}")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Renew what is held, until cancelled."""

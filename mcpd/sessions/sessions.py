@@ -59,7 +59,7 @@ class Sessions:
         Args:
           store: where their records are.
           idle: seconds that a session lives after its last exchange.
-          initialization: seconds that it lives when ``initialize`` stays its only exchange.
+          initialization: seconds that it lives after its last exchange until the client says that it is initialized.
           capacity: how many there may be; the least recently used idle one gives way.
           meter: counts them.
           memory: says when no more may come.
@@ -104,6 +104,7 @@ class Sessions:
             )
         session_id = secrets.token_urlsafe(18)
         key = _key(session_id, principal)
+        self.memory.grow(len(record))
         if self.memory.pressed:
             self.meter.sessions_rejected["memory"] += 1
             raise StoreFullError("This process is short of memory")
@@ -162,7 +163,13 @@ class Sessions:
 
     async def renew(self, session: Session) -> None:
         """The last exchange ended just now."""
-        await self.records.renew([session.key], ttl=self.idle)
+        ttl = self.idle
+        if not session.is_initialized:
+            # Another exchange may have said so meanwhile.
+            record = await session.reload()
+            if record is not None and not record.initialized:
+                ttl = self._initialization
+        await self.records.renew([session.key], ttl=ttl)
 
     def busy(self) -> int:
         """How many sessions are in use in this process."""
@@ -251,6 +258,12 @@ class Session:
     def revision(self) -> Revision:
         """The negotiated revision."""
         return LEGACY[self.record.revision]
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether the client has finished its side of the initialization, as far as is known here."""
+        record = getattr(self, "record", None)  # a stream that stays open gives it up
+        return record is None or record.initialized
 
     async def get(self, key: str, default: Any = None) -> Any:
         """The value kept under *key* as of now, or *default*."""

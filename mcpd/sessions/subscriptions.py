@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -40,6 +41,7 @@ class Subscriptions:
         # What has changed since the last round: a set, so a thousand updates of one resource are one notification.
         self._pending: dict[Change, None] = {}
         self._arrived = trio.Event()
+        self._token: trio.lowlevel.TrioToken | None = None
 
     def add(self, subscriber: Subscriber) -> None:
         """Deliver to this stream from now on."""
@@ -52,6 +54,7 @@ class Subscriptions:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Publish and deliver, until cancelled."""
         async with trio.open_nursery() as nursery, self._bus.subscribe(_TOPIC) as arriving:
+            self._token = trio.lowlevel.current_trio_token()
             self._server.listeners.add(self.tell)
             try:
                 nursery.start_soon(self._publish)
@@ -67,8 +70,11 @@ class Subscriptions:
                 self._server.listeners.discard(self.tell)
 
     def tell(self, change: Change) -> None:
-        """Publish the change; it does not wait."""
-        if len(self._pending) < _MAX_PENDING:
+        """Publish the change; it does not wait. Plain handlers call it from their threads."""
+        if self._token is not None and not trio.lowlevel.in_trio_run():
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self.tell, change)
+        elif len(self._pending) < _MAX_PENDING:
             self._pending[change] = None
             self._arrived.set()
 

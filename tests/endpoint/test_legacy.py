@@ -391,6 +391,31 @@ async def test_a_batch_of_2025_03_26_is_answered_in_one_array(front, autojump_cl
         assert (response.status, response.body) == (202, b"")
 
 
+async def test_there_is_an_end_to_calls_in_flight(front, autojump_clock):
+    server = Server("s")
+
+    @server.tool
+    async def wait() -> str:
+        await trio.sleep(10)
+        return "done"
+
+    call = {"name": "wait", "arguments": {}}
+    async with serving(server, front=front, max_calls=2) as http:
+        session = await http.initialize("2025-03-26")
+        refused = await session.send([rpc("tools/call", call, id=n) for n in range(3)])
+        assert (refused.status, refused.json["error"]["code"]) == (503, -32603)
+        assert refused.headers["retry-after"] == "5"
+        async with session.open_call("wait"), session.open_call("wait") as last:
+            await trio.sleep(5)
+            modern = await http.call("wait")
+            legacy = await session.call("wait")
+            assert [modern.status, legacy.status] == [503, 503]
+            # What calls wait for still comes through.
+            assert (await session.send(rpc("notifications/cancelled", {"requestId": "no"}))).status == 202
+            assert (await last.message())["result"]["content"][0]["text"] == "done"
+        assert (await session.call("wait")).status == 200
+
+
 @requirement("A17")
 async def test_one_bad_request_in_a_batch_does_not_take_the_others_with_it(front, autojump_clock):
     async with serving(everything(), front=front) as http:

@@ -334,6 +334,40 @@ async def test_a_second_standalone_stream_takes_the_place_of_the_first(front, au
             assert (await second.message())["method"] == "notifications/tools/list_changed"
 
 
+async def test_a_legacy_stream_hears_nothing_of_tasks(front, autojump_clock):
+    server = everything()
+
+    @server.tool(task="optional")
+    async def job() -> str:
+        return "done"
+
+    async with serving(server, front=front) as http:
+        session = await http.initialize()
+        async with session.get() as stream:
+            started = await session.post("tools/call", {"name": "job", "arguments": {}, "task": {}})
+            task = started.result["task"]["taskId"]
+            await session.post("tasks/result", {"taskId": task})
+            await wait_all_tasks_blocked()
+            server.notify_tools_changed()
+            assert (await stream.message())["method"] == "notifications/tools/list_changed"
+
+
+async def test_a_plain_handler_may_change_what_is_offered(front):
+    server = everything()
+
+    @server.tool
+    def grow() -> str:
+        server.add_tool(lambda: "new", name="grown")
+        return "done"
+
+    async with serving(server, front=front) as http:
+        session = await http.initialize()
+        async with session.get() as stream:
+            assert (await session.call("grow")).result["content"][0]["text"] == "done"
+            assert (await stream.message())["method"] == "notifications/tools/list_changed"
+            assert (await session.call("grown")).result["content"][0]["text"] == "new"
+
+
 # ----- Losing and resuming
 
 
@@ -466,6 +500,29 @@ async def test_resumability_can_be_off_and_is_where_the_revision_has_none(revisi
         session = await http.initialize(revision)
         response = await session.call("report", {"steps": 2}, progress="t")
         assert all(event.id is None and event.data for event in response.events)
+
+
+@requirement("E85")
+@pytest.mark.parametrize("times", [1, 2])
+async def test_more_than_a_buffer_may_have_been_missed(times, front, autojump_clock):
+    server = everything()
+    async with serving(server, front=front, max_buffer=2_000) as http:
+        session = await http.initialize()
+        async with session.get() as stream:
+            first = (await stream.event()).id
+            for _ in range(100):
+                server.notify_tools_changed()
+                await stream.message()
+        for _ in range(times):
+            async with session.get(first, window=500) as stream:
+                server.notify_prompts_changed()
+                await trio.sleep(1)
+                missed = [(await stream.message())["method"] for _ in range(101)]
+                assert missed[:100] == ["notifications/tools/list_changed"] * 100
+                assert missed[100] == "notifications/prompts/list_changed"
+                server.notify_resources_changed()
+                if times == 1:
+                    assert (await stream.message())["method"] == "notifications/resources/list_changed"
 
 
 # ----- A client that does not read

@@ -57,6 +57,25 @@ def a_server(did: list[str] | None = None) -> Server:
     return server
 
 
+async def test_who_does_not_read_holds_up_nobody_else(front, autojump_clock):
+    server = a_server()
+    async with serving(server, front=front, legacy_sse=True, max_buffer=2_000, write_timeout=30.0) as http:
+        session = await http.initialize()
+        async with (
+            http.open("GET", "/sse", headers={"Accept": "text/event-stream"}, window=500) as deaf,
+            session.get() as heard,
+        ):
+            address = urljoin("http://localhost/sse", (await deaf.event()).data).removeprefix("http://localhost")
+            hello = {**CLIENT, "protocolVersion": "2024-11-05", "capabilities": {}}
+            await http.request("POST", address, json=rpc("initialize", hello, id=0))
+            await http.request("POST", address, json=rpc("notifications/initialized"))
+            began = trio.current_time()
+            for _ in range(100):
+                server.notify_tools_changed()
+                assert (await heard.message())["method"] == "notifications/tools/list_changed"
+            assert trio.current_time() - began < 1
+
+
 class Sse:
     """A client's connection: its stream, and where it posts."""
 

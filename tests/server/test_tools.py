@@ -1,5 +1,6 @@
 """Tools over one connection: what is listed, what a call is answered with, and what is refused at registration."""
 
+import asyncio
 import base64
 import json
 from typing import Annotated, Any
@@ -308,6 +309,28 @@ async def test_whatever_a_plain_function_raises_there_is_one_answer(revision, ex
     @server.tool
     def fails() -> str:
         raise exception
+
+    async with talking(server, revision) as peer:
+        assert (await peer.call("fails"))["isError"]
+        assert (await peer.call("fails"))["isError"]
+
+
+@every_revision
+@pytest.mark.parametrize("exception", [SystemExit, GeneratorExit, asyncio.CancelledError])
+async def test_nor_can_a_nursery_of_a_handler_end_the_server(revision, exception, caplog):
+    server = Server("s")
+
+    async def child(number: int) -> None:
+        if number == 1:
+            raise exception
+        await trio.sleep_forever()
+
+    @server.tool
+    async def fails() -> str:
+        async with trio.open_nursery() as nursery:
+            for number in range(3):
+                nursery.start_soon(child, number)
+        return "done"
 
     async with talking(server, revision) as peer:
         assert (await peer.call("fails"))["isError"]

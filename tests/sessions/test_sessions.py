@@ -17,7 +17,7 @@ from mcpd.protocol.types import ClientCapabilities, Implementation
 from mcpd.sessions.record import SessionRecord, decode_record, encode_record
 from mcpd.sessions.sessions import MAX_SUBSCRIPTIONS, Session, Sessions
 from mcpd_stores.memory import MemoryStore
-from tests.harness import serving
+from tests.harness import rpc, serving
 from tests.requirements import requirement
 from tests.stores.flaky import FlakyStore
 
@@ -62,6 +62,24 @@ async def test_a_session_that_is_not_used_again_lives_as_long_as_an_initializati
         assert await sessions.records.count() == 1
         await trio.sleep(IDLE - 3)
         assert await sessions.load(used) is not None
+
+
+async def test_a_session_that_is_never_initialized_goes_sooner(autojump_clock: MockClock, front: str) -> None:
+    async with serving(Server("s"), front=front, session_idle=600.0, initialization_timeout=30.0) as http:
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+        opened = await http.request("POST", json=rpc("initialize", hello, id=1))
+        headers = {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
+
+        async def ping() -> int:
+            return (await http.request("POST", headers=headers, json=rpc("ping", id=2))).status
+
+        await trio.sleep(20)
+        assert await ping() == 200
+        await trio.sleep(29)
+        assert await ping() == 200, "the time counts from its last exchange"
+        await trio.sleep(31)
+        assert await http.count() == 0
+        assert await ping() == 404
 
 
 async def test_the_initialization_timeout_is_never_longer_than_the_idle_time(autojump_clock: MockClock) -> None:
