@@ -112,7 +112,7 @@ class Endpoint:
         async with verifiers, self.core.running() as nursery:
             await nursery.start(self.sessions.run)
             await nursery.start(self.leases.run)
-            nursery.start_soon(self._watch_quiet)
+            nursery.start_soon(self._watch_quiet, nursery)
             nursery.start_soon(self._heartbeats.run)
             self._nursery = nursery
             try:
@@ -304,7 +304,7 @@ class Endpoint:
         if self._drained is not None and not self.calls:
             self._drained.set()
 
-    async def _watch_quiet(self) -> None:
+    async def _watch_quiet(self, nursery: trio.Nursery) -> None:
         # One task for all calls: whose response has not begun within `stream_after` becomes a stream. They stand in the
         # order of their beginning, so only the first ones have to be looked at.
         while True:
@@ -320,9 +320,16 @@ class Endpoint:
                 due.append(reply)
             for reply in due:
                 if self._quiet.pop(reply, None) is not None:
-                    try:
-                        await reply.go_stream()
-                    except StoreError as exc:
-                        logger.warning("A stream could not be logged: %s", exc)
+                    # Each for itself: with a store that is slow, the last one would wait for all before it.
+                    nursery.start_soon(_go_stream, reply)
             del due
             reply = None  # type: ignore[assignment]  # a name that outlives the loop would keep the last reply alive
+
+
+async def _go_stream(reply: Reply) -> None:
+    try:
+        await reply.go_stream()
+    except StoreError as exc:
+        logger.warning("A stream could not be logged: %s", exc)
+    except Exception:
+        logger.exception("A response could not become a stream")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from mcpd.protocol.headers import Headers
     from mcpd.server.principal import Principal
     from mcpd.settings import Settings
+
+MAX_HEAD: Final = 64 * 1024
+"""Bytes of a request line and all header fields; a front refuses more with 431."""
 
 HeaderList = list[tuple[bytes, bytes]]
 """Response header fields: names in lower case, and values."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import trio
 
+from mcpd.endpoint.exchange import MAX_HEAD
 from mcpd.errors import BodyTooLargeError, ExchangeClosedError
 from mcpd.fronts.legacy_sse import handler_of
 from mcpd.protocol.headers import Headers
@@ -23,8 +24,6 @@ Receive: TypeAlias = "Callable[[], Awaitable[Message]]"
 Send: TypeAlias = "Callable[[Message], Awaitable[None]]"
 
 logger: Final = logging.getLogger("mcpd.http")
-MAX_HEAD: Final = 64 * 1024
-"""Bytes of a request's header."""
 
 
 class AsgiApp:

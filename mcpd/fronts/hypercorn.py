@@ -20,6 +20,8 @@ from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
+from mcpd.endpoint.exchange import MAX_HEAD
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
     from mcpd.settings import Settings
 
 logger: Final = logging.getLogger("mcpd.http")
-MAX_HEAD: Final = 64 * 1024
-"""Bytes of a request's head."""
 
 
 class HypercornFront:

@@ -98,6 +98,7 @@ REFUSED = {
     },
     # Host
     "no host": GET + b"\r\n",
+    "no host but in the target": b"GET http://a/mcp HTTP/1.1\r\n\r\n",
     "two hosts": GET + b"Host: a\r\nHost: b\r\n\r\n",
     "the same host twice": GET + b"Host: a\r\nhost: a\r\n\r\n",
     # Request lines
@@ -151,11 +152,11 @@ def test_reads_whole_requests_as_h11_does():
         assert outcome.requests == h11s(data).requests
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_is_never_less_strict_than_h11(seed):
     source = random.Random(seed)
     refused = 0
-    for _ in range(1500):
+    for _ in range(1000):
         data = mutated(source)
         assert (found := disagreement(data)) is None, f"{data!r}: {found}"
         whole = ours([data])
@@ -163,4 +164,4 @@ def test_is_never_less_strict_than_h11(seed):
         assert (whole.requests, whole.error == "") == (in_pieces.requests, in_pieces.error == ""), data
         refused += whole.error != ""
     # Else the mutations are too weak, or too strong, to show anything.
-    assert 300 < refused < 1400
+    assert 200 < refused < 950

@@ -57,6 +57,7 @@ class Connection:
         "gone",
         "parser",
         "transport",
+        "write_timeout",
     )
 
     def __init__(self, service: Service, transport: Transport, client: str | None = None) -> None:
@@ -69,12 +70,14 @@ class Connection:
         self.broken = False
         """Nothing can be sent to it either."""
         self._service = service
-        self._settings = service.endpoint.settings
+        self._settings = settings = service.endpoint.settings
+        self.write_timeout = settings.write_timeout
+        """For `send` of what nobody else has an eye on."""
         self._exchange: DirectExchange | None = None
         self._scope = trio.CancelScope()
         self._ending = False
         self._said_all = False
-        self.deadline = trio.current_time() + self._settings.header_timeout
+        self.deadline = trio.current_time() + settings.header_timeout
         service.connections.add(self)
 
     # ----- Running
@@ -121,7 +124,7 @@ class Connection:
                 request = await self._next_request()
             except MalformedError as exc:
                 logger.info("Refused a request with %d: %s", exc.status, exc.message)
-                await self.send_in_time(response.refusal(exc.status, exc.message))
+                await self.send(response.refusal(exc.status, exc.message), within=self.write_timeout)
                 await self._linger()
                 return
             if request is None:
@@ -231,10 +234,6 @@ class Connection:
             await transport.abort()
             raise
         return True
-
-    async def send_in_time(self, data: bytes) -> None:
-        """Send it all, if the client is there; one that does not take it within ``write_timeout`` is cut off."""
-        await self.send(data, within=self._settings.write_timeout)
 
     # ----- Ending
 

@@ -93,7 +93,7 @@ class DirectExchange:
         connection = self._connection
         self.last = self.last or connection.must_close(self._request)
         data = response.whole(status, headers, body, close=self.last, without_body=self.method == "HEAD")
-        await connection.send_in_time(data)
+        await connection.send(data, within=connection.write_timeout)
 
     async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Start a response. Its head goes out with the first piece, so a short stream is one write and no more."""
@@ -124,7 +124,7 @@ class DirectExchange:
         if self._connection.gone:
             return
         ending = b"" if self._request.http10 or self.method == "HEAD" else response.LAST_CHUNK
-        await self._connection.send_in_time(self._with_head(ending))
+        await self._connection.send(self._with_head(ending), within=self._connection.write_timeout)
 
     def on_close(self, callback: Callable[[], object]) -> None:
         """Call *callback* when the client is gone."""

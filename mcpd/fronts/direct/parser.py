@@ -14,12 +14,11 @@ from urllib.parse import unquote
 
 import httptools
 
+from mcpd.endpoint.exchange import MAX_HEAD
 from mcpd.fronts.direct.chunked import ChunkedBody
 from mcpd.fronts.direct.malformed import MalformedError
 from mcpd.protocol.headers import Headers
 
-MAX_HEAD: Final = 64 * 1024
-"""Bytes of a request line and all fields."""
 MAX_TARGET: Final = 8 * 1024
 """Bytes of a request target."""
 MAX_FIELDS: Final = 128
