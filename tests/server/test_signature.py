@@ -707,7 +707,7 @@ def unresolved_inside(a: Unresolved): ...
         (pow, "pow(): parameter 'base' has no annotation"),
         (unreadable, "unreadable(): has no signature Python can read; wrap it in a function with one"),
     ],
-    ids=lambda value: getattr(value, "__name__", repr(value)) if not isinstance(value, str) else "",
+    ids=lambda value: "" if isinstance(value, str) else getattr(value, "__name__", repr(value).split(" at ")[0]),
 )
 def test_what_cannot_be_served_is_refused(function: Any, message: str):
     with pytest.raises(SignatureError) as caught:
