@@ -27,6 +27,9 @@ npm_install = PATH="$$(echo $(node_package)/bin):$$PATH" node $(node_package)/li
 # The tools find each other, the right interpreter and `node` on PATH.
 activated = PATH="$(venv)/bin:$$(echo $(node_package)/bin):$(servers):$$PATH"
 
+# Tests share nothing but the machine: one process for each core.
+parallel := --numprocesses=auto --dist=worksteal
+
 # The build backend is pinned like everything else, though pip builds in an environment of its own.
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -80,11 +83,11 @@ contracts: $(venv)/.dev
 
 .PHONY: pytest
 pytest: $(venv)/.dev $(servers)/.stamp $(node_modules:%=%/.stamp) $(client_venvs:%=%/.stamp)
-	$(activated) python -m pytest $(ARGS)
+	$(activated) python -m pytest $(parallel) $(ARGS)
 
 .PHONY: unit
 unit: $(venv)/.dev $(servers)/.stamp
-	$(activated) python -m pytest -m 'not conformance and not clients' $(ARGS)
+	$(activated) python -m pytest $(parallel) -m 'not conformance and not clients' $(ARGS)
 
 # What users get: the sdist builds and the wheel builds from it; the wheel holds the two packages and nothing else; pip as
 # the system has it can install it, and what it declares is enough to import all of it; every public name has its type; the fast
@@ -96,7 +99,7 @@ wheel: $(wheel)/venv/.stamp $(servers)/.stamp
 	@names=$$($(venv)/bin/python -m zipfile --list dist/*.whl | sed '1d; s|/.*||' | sort -u | xargs); \
 	[[ $$names =~ ^mcpd\ mcpd_stores\ trio_mcpd-[^\ ]+$$ ]] || { echo "The wheel holds: $$names"; exit 1; }
 	$(PYTHON) -m venv $(wheel)/bare
-	$(wheel)/bare/bin/python -m pip install --quiet --constraint constraints.txt "$$(echo dist/*.whl)[auth,redis]"
+	$(wheel)/bare/bin/python -m pip install --quiet --constraint constraints.txt "$$(echo dist/*.whl)[auth,redis,tracing]"
 	cd $(wheel) && bare/bin/python -I -c "$$import_everything" && bare/bin/mcpd --help >/dev/null
 	cd $(wheel) && for package in mcpd mcpd_stores; do \
 		PATH="$(wheel)/bare/bin:$$PATH" $(venv)/bin/pyright --verifytypes $$package --ignoreexternal; done
@@ -104,7 +107,7 @@ wheel: $(wheel)/venv/.stamp $(servers)/.stamp
 	mkdir $(wheel)/checkout
 	tar -c --exclude=./mcpd --exclude=./stores --exclude=./build --exclude=./dist --exclude='./.[!.]*' \
 		--exclude=node_modules --exclude=__pycache__ . | tar -x -C $(wheel)/checkout
-	cd $(wheel)/checkout && PATH="$(wheel)/venv/bin:$(servers):$$PATH" python -m pytest -p no:cacheprovider \
+	cd $(wheel)/checkout && PATH="$(wheel)/venv/bin:$(servers):$$PATH" python -m pytest -p no:cacheprovider $(parallel) \
 		-m 'not conformance and not clients'
 
 define import_everything
@@ -139,7 +142,7 @@ $(venv)/.pip: constraints.txt
 	@touch $@
 
 $(venv)/.runtime: $(venv)/.pip pyproject.toml
-	$(venv)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[auth,redis]'
+	$(venv)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[auth,redis,tracing]'
 	@touch $@
 
 $(venv)/.dev: $(venv)/.runtime
@@ -154,7 +157,7 @@ $(venv)/.bench: $(venv)/.runtime
 $(wheel)/venv/.stamp: constraints.txt pyproject.toml | $(venv)/.dev
 	rm -rf $(wheel)/venv
 	$(call new_venv,$(wheel)/venv)
-	$(wheel)/venv/bin/python -m pip install --quiet --constraint constraints.txt --group test '.[auth,redis]'
+	$(wheel)/venv/bin/python -m pip install --quiet --constraint constraints.txt --group test '.[auth,redis,tracing]'
 	@touch $@
 
 # Clients of other makers whose dependencies contradict ours live alone.

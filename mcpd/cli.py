@@ -17,6 +17,7 @@ import click
 import msgspec
 import trio
 
+from mcpd import collector
 from mcpd.apps import load_app
 from mcpd.errors import SettingError, StoreError, only
 from mcpd.fronts.http import metrics_host, new_endpoint, serve
@@ -24,6 +25,7 @@ from mcpd.fronts.sockets import LISTENER, METRICS_LISTENER, bind, bound, inherit
 from mcpd.fronts.stdio import serve_stdio, take_stdout
 from mcpd.fronts.workers import Workers
 from mcpd.logs import set_up_logs
+from mcpd.memory import cgroup_limit
 from mcpd.operate import redis_option, sessions_command, store_url
 from mcpd.protocol.revisions import LATEST
 from mcpd.settings import Settings
@@ -208,16 +210,22 @@ def _serve_workers(number: int, server: Server, settings: Settings) -> int:
         )
     if not settings.state_keys:
         # Whichever worker is asked next must be able to open what another one has sealed.
-        os.environ["MCPD_STATE_KEYS"] = secrets.token_hex(32)
+        os.environ["MCPD_STATE_KEYS"] = key = secrets.token_hex(32)
+        settings = msgspec.structs.replace(settings, state_keys=(key,))
     # What none of them could work with is said once, here, and not by each.
     trio.run(_try_out, server, settings)
+    limit = cgroup_limit()
+    if not settings.memory_limit and limit is not None:
+        # The workers share it.
+        os.environ["MCPD_MEMORY_LIMIT"] = str(limit // number)
     with ExitStack() as stack:
         sockets = {LISTENER: stack.enter_context(bound(settings))}
         if settings.metrics and settings.metrics_port:
             listener = bind(metrics_host(settings), settings.metrics_port)
             sockets[METRICS_LISTENER] = stack.enter_context(listener)
-        _say(server, settings, url(sockets[LISTENER], settings), f"{number} workers, ")
-        return trio.run(Workers(number, sys.argv[1:], sockets).run)
+        where = url(sockets[LISTENER], settings)
+        started = partial(_say, server, settings, where, f"{number} workers, ")
+        return trio.run(Workers(number, sys.argv[1:], sockets).run, started)
 
 
 async def _try_out(server: Server, settings: Settings) -> None:
@@ -272,6 +280,7 @@ async def _serve_http(server: Server, settings: Settings) -> None:
                     _run_and_leave, nursery, server, store=settings.store, stop=stop_then_listen, **_options(settings)
                 )
             )
+            collector.settle()
             if inherited() is None:
                 _say(server, settings, where)
 

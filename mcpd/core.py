@@ -58,7 +58,11 @@ class Core:
         self.settings = settings
         self.subscriptions = Subscriptions(server, store.bus)
         self.handles = Handles(store, capacity=settings.max_handles, max_ttl=settings.max_handle_ttl)
-        self.dispatcher = Dispatcher(
+        self.tracing = settings.tracing
+        kind = Dispatcher
+        if self.tracing:
+            from mcpd.tracing import TracedDispatcher as kind  # noqa: N813, PLC0415 - who does not trace has no need of it
+        self.dispatcher = kind(
             server,
             read_only=settings.read_only,
             cache=CacheHint(round(settings.cache_ttl * 1000), settings.cache_scope),

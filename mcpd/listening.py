@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from mcpd.errors import INVALID_PARAMS, CapabilityError, ProtocolError, ScopeError
+from mcpd.errors import INTERNAL_ERROR, INVALID_PARAMS, CapabilityError, ProtocolError, ScopeError, StoreError
 from mcpd.protocol.jsonrpc import encode_notification, encode_result
 from mcpd.protocol.requests import ListenParams, decode_params
 from mcpd.server.background import TASKS
+from mcpd.server.changes import Change
 from mcpd.server.principal import check_scopes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from mcpd.core import Core
     from mcpd.server.call import Call
-    from mcpd.server.changes import Change
+    from mcpd.tasks.record import TaskRecord
 
 METHOD: Final = "subscriptions/listen"
 MAX_SUBSCRIPTIONS: Final = 1_000
@@ -33,12 +34,13 @@ class Sink(Protocol):
 class Listening:
     """One subscription: `mcpd.sessions.subscriptions.Subscriber`."""
 
-    def __init__(self, core: Core, call: Call, send: Sink) -> None:
+    def __init__(self, core: Core, call: Call, send: Sink, end: Callable[[], Awaitable[object]]) -> None:
         """
         Args:
           core: whose changes.
           call: the ``subscriptions/listen`` request.
-          send: takes the notifications.
+          send: takes the acknowledgement, then the notifications.
+          end: sends the last message and ends it, once nothing can follow.
 
         Raises:
           ProtocolError: -32602 for a filter that is none, -32021 for tasks without the extension.
@@ -66,16 +68,19 @@ class Listening:
         self._core = core
         self._call = call
         self._send = send
+        self._end = end
         self._honoured = honoured
         self._uris = frozenset(honoured.get("resourceSubscriptions", ()))
-        self._task_ids = frozenset(honoured.get("taskIds", ()))
-        # The id as it came, of its own type; every message carries it.
-        self._meta: dict[str, object] = {_ID: call.id}
+        self._task_ids = set[str](honoured.get("taskIds", ()))
+        """Those that are not over, as far as has been told."""
+        self._meta = _meta(call)
+        self._early: dict[Change, None] | None = {}
+        """What has changed before the acknowledgement, and is told after it."""
 
     @property
     def empty(self) -> bool:
-        """Whether it can never carry anything."""
-        return not self._honoured
+        """Whether it can carry nothing any more."""
+        return not self._task_ids and not self._honoured.keys() - {"taskIds"}
 
     @property
     def acknowledgement(self) -> bytes:
@@ -86,22 +91,84 @@ class Listening:
     @property
     def result(self) -> bytes:
         """The last message, when the server ends it."""
-        return encode_result(self._call.id, {"resultType": "complete", "_meta": self._meta})
+        return last(self._call)
+
+    async def begin(self) -> None:
+        """Acknowledge, once it is known which tasks are the caller's; end at once what can carry nothing.
+
+        Changes that are delivered meanwhile are not lost, so it must be subscribed before.
+
+        Raises:
+          ProtocolError: the store cannot be reached.
+        """
+        early: dict[Change, None] = {}
+        try:
+            for task_id in list(self._task_ids):
+                record = await self._load(task_id)
+                if record is None:
+                    self._task_ids.discard(task_id)
+                elif record.over:
+                    early[Change("task", task_id)] = None
+        except StoreError as exc:
+            message = "The session store cannot be reached; try again"
+            raise ProtocolError(INTERNAL_ERROR, message, http_status=503) from exc
+        if "taskIds" in self._honoured:
+            # Another's, and what is no task, can never be told of.
+            known = [task_id for task_id in self._honoured.pop("taskIds") if task_id in self._task_ids]
+            if known:
+                self._honoured["taskIds"] = known
+        await self._send(self.acknowledgement)
+        early |= self._early or {}
+        self._early = None
+        for change in early:
+            await self._deliver(change)
+        if self.empty:
+            await self._end()
 
     async def deliver(self, change: Change) -> None:
         """Send the notification, if it was asked for."""
-        if change.kind == "task":
-            if change.uri in self._task_ids:
-                await self._deliver_task(change.uri)
-        elif change.uri in self._uris if change.kind == "resource" else f"{change.kind}ListChanged" in self._honoured:
-            await self._send(change.notification(self._meta))
+        if not self._wants(change):
+            return
+        if self._early is not None:
+            self._early[change] = None
+            return
+        await self._deliver(change)
+        if self.empty:
+            await self._end()
 
-    async def _deliver_task(self, task_id: str) -> None:
+    def _wants(self, change: Change) -> bool:
+        if change.kind == "task":
+            return change.uri in self._task_ids
+        return change.uri in self._uris if change.kind == "resource" else f"{change.kind}ListChanged" in self._honoured
+
+    async def _deliver(self, change: Change) -> None:
+        if change.kind != "task":
+            await self._send(change.notification(self._meta))
+            return
+        record = await self._load(change.uri)
+        if change.uri not in self._task_ids:
+            return  # its end has been told meanwhile
+        if record is None or record.over:
+            self._task_ids.discard(change.uri)
+        if record is not None:
+            await self._send(encode_notification("notifications/tasks", record.modern() | {"_meta": self._meta}))
+
+    async def _load(self, task_id: str) -> TaskRecord | None:
+        """The task; None when it is gone, or somebody else's."""
         try:
-            _, record = await self._core.tasks.load(self._call, task_id)
+            return (await self._core.tasks.load(self._call, task_id))[1]
         except ProtocolError:
-            return  # gone, or somebody else's
-        await self._send(encode_notification("notifications/tasks", record.modern() | {"_meta": self._meta}))
+            return None
+
+
+def last(call: Call) -> bytes:
+    """The last message of the subscription that *call* began."""
+    return encode_result(call.id, {"resultType": "complete", "_meta": _meta(call)})
+
+
+def _meta(call: Call) -> dict[str, object]:
+    # The id as it came, of its own type; every message carries it.
+    return {_ID: call.id}
 
 
 def _may_hear(core: Core, call: Call, uri: str) -> bool:

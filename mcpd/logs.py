@@ -1,17 +1,43 @@
-"""Logs on standard error: text for people, or one JSON object a line."""
+"""Logs on standard error: text for people, or one JSON object a line.
+
+A line that is written while a request is handled says which, and of which session, by a hash of its ID: whoever knows a
+session's ID may use it.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
+from mcpd.server.call import CURRENT, hashed
+
+_CONTROLS: Final = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160), 0x2028, 0x2029)} | {
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+    ord("\t"): "\\t",
+}
+
+
+class CallFilter(logging.Filter):
+    """Tells each record of which request it is: ``record.request``, and ``record.session`` hashed; None outside one.
+
+    `set_up_logs` has it in place. An application with a logging configuration of its own may add it to its handlers.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add both, and let the record pass."""
+        request_id, session_id = CURRENT.get() or (None, None)
+        record.request = request_id
+        record.session = None if session_id is None else hashed(session_id)
+        return True
+
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (UTC), level, logger, message, and the traceback if there is one."""
+    """One JSON object a line: time (UTC), level, logger, message, request and session, and the traceback if any."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
@@ -21,9 +47,28 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        event |= _call(record)
         if record.exc_info:
             event["traceback"] = self.formatException(record.exc_info)
         return msgspec.json.encode(event).decode()
+
+
+class TextFormatter(logging.Formatter):
+    """One line for people, below it the traceback if there is one. What clients have sent cannot begin a line."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """The line itself."""
+        record.message = record.message.translate(_CONTROLS)
+        told = ", ".join(f"{name} {str(value)[:100].translate(_CONTROLS)}" for name, value in _call(record).items())
+        return super().formatMessage(record) + (f" [{told}]" if told else "")
+
+
+def _call(record: logging.LogRecord) -> dict[str, Any]:
+    found = {name: getattr(record, name, None) for name in ("request", "session")}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def set_up_logs(level: str, form: Literal["text", "json"]) -> None:
@@ -34,8 +79,8 @@ def set_up_logs(level: str, form: Literal["text", "json"]) -> None:
       form: how a line looks.
     """
     handler = logging.StreamHandler(sys.stderr)
-    text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
-    handler.setFormatter(JsonFormatter() if form == "json" else text)
+    handler.addFilter(CallFilter())
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # Its access log is not ours, and its start-up lines say less than ours.
     logging.getLogger("mcpd.hypercorn").setLevel(max(logging.WARNING, logging.getLogger().level))

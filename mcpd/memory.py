@@ -25,6 +25,10 @@ HIGH_WATER: Final = 0.9
 _LOOK_EVERY: Final = 0.5
 _SETTLE: Final = 3.0
 """Seconds between two evictions: what was freed has to show first."""
+_UNSEEN: Final = 0.01
+"""The part of the limit by which sessions may grow unseen."""
+_BESIDES: Final = 1_000
+"""Bytes that a session takes besides its record, roughly."""
 _STEP: Final = 0.1
 """The part of the sessions that gives way at once."""
 _CGROUPS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -59,17 +63,29 @@ class MemoryGuard:
         self._used = used
         self.pressed = False
         """Whether new sessions are to be refused."""
+        self._unseen = 0
+
+    def grow(self, size: int) -> None:
+        """A session of *size* bytes is to come. Many of them between two looks could pass the limit, so look then."""
+        if self.limit is not None:
+            self._unseen += size + _BESIDES
+            if self._unseen > self.limit * _UNSEEN:
+                self._look(self.limit)
+
+    def _look(self, limit: int) -> None:
+        self._unseen = 0
+        used = self._used()
+        pressed = used > limit * HIGH_WATER
+        if pressed and not self.pressed:
+            logger.warning("Memory is at %d of %d MiB: no new sessions", used >> 20, limit >> 20)
+        self.pressed = pressed
 
     async def run(self, sessions: RecordStore, busy: Collection[str]) -> None:
         """Watch, and let idle *sessions* give way near the limit, until cancelled; those in *busy* stay."""
         if self.limit is None:
             return
-        mark = self.limit * HIGH_WATER
         while True:
-            used = self._used()
-            if used > mark and not self.pressed:
-                logger.warning("Memory is at %d of %d MiB: no new sessions", used >> 20, self.limit >> 20)
-            self.pressed = used > mark
+            self._look(self.limit)
             if self.pressed:
                 evicted = await sessions.evict(max(1, round(await sessions.count() * _STEP)), spare=busy)
                 if evicted:

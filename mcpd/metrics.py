@@ -43,6 +43,7 @@ class Metrics:
         counts = self._counts
         try:
             with trio.fail_after(1.0):
+                await self._endpoint.store.ping()  # as readiness does, so both say the same
                 counts.sessions = await self._endpoint.sessions.records.count()
             counts.store_up = 1
         except (StoreError, trio.TooSlowError):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mcpd.ports import Kept, RecordStore, Store
 
 REDIS: Final = "redis://127.0.0.1:6379/0"
+_LABELS: Final = {"idleSecondsLeft": "idle left", "logLevel": "log level", "stateValues": "state values"}
 _COLUMNS: Final = "{:22}  {:10}  {:>9}  {:>7}  {}"
 
 
@@ -141,7 +142,7 @@ def show_command(name: str, store: str, redis_url: str) -> None:
     if kept is None:
         raise _unknown(name)
     for what, value in _tell(kept, fully=True).items():
-        click.echo(f"{what:16}  {_time(value) if what == 'idleSecondsLeft' else value}".rstrip())
+        click.echo(f"{_LABELS.get(what, what):13}  {_time(value) if what == 'idleSecondsLeft' else value}".rstrip())
 
 
 @sessions_command.command("end")

@@ -182,7 +182,10 @@ class Bus(Protocol):
         ...
 
     def subscribe(self, topic: str) -> AbstractAsyncContextManager[trio.MemoryReceiveChannel[bytes]]:
-        """While open, receive what is published on *topic*."""
+        """While open, receive what is published on *topic*.
+
+        An empty message, which nobody publishes, says that others may have been lost before it.
+        """
         ...
 
 

@@ -81,6 +81,7 @@ class Endpoint:
             capacity=settings.max_sessions,
             meter=core.meter,
             memory=MemoryGuard(settings.memory_limit or cgroup_limit()),
+            forget_tasks=core.tasks.forget,
         )
         self.leases = Leases(core.store, keep=settings.session_idle)
         self.retry = settings.retry
@@ -229,7 +230,9 @@ class Endpoint:
         self, exchange: Exchange, request_id: RequestId | None, error: ProtocolError, cors: HeaderList
     ) -> None:
         status = error.http_status or 400
-        headers = [_JSON, *cors, (b"retry-after", b"5")] if status == 503 else [_JSON, *cors]
+        headers = [_JSON, *cors]
+        if status == 503 and all(name != b"retry-after" for name, _ in cors):
+            headers.append((b"retry-after", b"5"))
         await exchange.respond(status, headers, jsonrpc.encode_error(request_id, error))
 
     async def _unavailable(

@@ -8,7 +8,7 @@ import trio
 
 from mcpd.endpoint.stream import HEADERS
 from mcpd.errors import INVALID_REQUEST, ProtocolError
-from mcpd.listening import Listening
+from mcpd.listening import Listening, last
 from mcpd.protocol import sse
 
 if TYPE_CHECKING:
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 class _Ending:
     """What ends the stream cleanly: first the result, then the stream."""
 
-    def __init__(self, stream: EventStream, listening: Listening) -> None:
+    def __init__(self, stream: EventStream, call: Call) -> None:
         self._stream = stream
-        self._listening = listening
+        self._call = call
         self.finished = False
 
     def finish(self) -> None:
-        self.finished = True
-        self._stream.push(sse.message(self._listening.result))
-        self._stream.finish()
+        if not self.finished:
+            self.finished = True
+            self._stream.push(sse.message(last(self._call)))
+            self._stream.finish()
 
 
 async def listen(endpoint: Endpoint, post: Post, call: Call) -> None:
@@ -46,18 +47,20 @@ async def listen(endpoint: Endpoint, post: Post, call: Call) -> None:
         await trio.lowlevel.checkpoint()
         stream.push(sse.message(message))
 
-    listening = Listening(endpoint.core, call, send)
-    ending = _Ending(stream, listening)
-    stream.push(sse.message(listening.acknowledgement))
+    async def end() -> None:
+        await trio.lowlevel.checkpoint()
+        ending.finish()
+
+    ending = _Ending(stream, call)
+    listening = Listening(endpoint.core, call, send, end)
     post.exchange.on_close(stream.close)
-    endpoint.streams.add(ending)
     endpoint.core.subscriptions.add(listening)
     began = trio.current_time()
-    if listening.empty or endpoint.draining:
-        # A stream that can never carry anything must not be held open: its client has been told so by the
-        # acknowledgement.
-        ending.finish()
     try:
+        await listening.begin()
+        endpoint.streams.add(ending)
+        if endpoint.draining:
+            ending.finish()
         await stream.run([*HEADERS, *post.cors])
     finally:
         endpoint.core.subscriptions.remove(listening)

@@ -131,7 +131,7 @@ class Reply:
             reason = {"requestId": request_id, "reason": f"No answer within {timeout:g} s"}
             await self.send(encode_notification("notifications/cancelled", reason))
 
-        return await session.live.questions.ask(send, read, timeout=timeout, give_up=give_up)
+        return await session.ask(send, read, timeout=timeout, give_up=give_up)
 
     async def close_stream(self) -> None:
         """Close the connection; the client resumes the stream with GET and Last-Event-ID."""
@@ -185,12 +185,18 @@ class Reply:
             await self._opened.wait()
         stream = self._stream
         if stream is not None:
+            logged = True
             for index, body in enumerate(bodies):
-                await self._emit(body, last=index == len(bodies) - 1)
+                logged = await self._emit(body, last=index == len(bodies) - 1) and logged
             if not bodies:
-                await self._keep(b"", last=True)
+                logged = await self._keep(b"", last=True) is not None
             if self._order is not None and self._session is not None:
-                await self._lease(self._streams.leases.release(self._session.key, self._stream_id))
+                leases = self._streams.leases
+                if logged:
+                    await self._lease(leases.release(self._session.key, self._stream_id))
+                else:
+                    # Who resumes it never finds its end: but that nobody holds the lease any more.
+                    leases.abandon(self._session.key, self._stream_id)
             stream.finish()
             await stream.wait_over()
         elif not bodies:
@@ -237,17 +243,20 @@ class Reply:
             opened.set()
         return stream
 
-    async def _emit(self, message: bytes, *, last: bool = False) -> None:
+    async def _emit(self, message: bytes, *, last: bool = False) -> bool:
+        """Send it, and log it where events are logged; False if that did not work."""
         stream = await self._open()
         if self._order is None:
             data = sse.message(message)
             await stream.room(len(data))
             stream.push(data)
-            return
+            return True
         async with self._order:
-            data = sse.message(message, await self._keep(message, last=last))
+            event_id = await self._keep(message, last=last)
+            data = sse.message(message, event_id)
             await stream.room(len(data))
             stream.push(data)
+            return event_id is not None
 
     async def _keep(self, data: bytes, *, last: bool = False) -> str | None:
         """Log an event of a stream that can be resumed; its id, or None if it is not kept."""

@@ -16,13 +16,13 @@ import trio
 
 from mcpd.errors import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, ClientError, ProtocolError
 from mcpd.listening import METHOD as LISTEN
-from mcpd.listening import Listening
+from mcpd.listening import Listening, last
 from mcpd.protocol import envelope, jsonrpc, requests
 from mcpd.protocol.revisions import LATEST_LEGACY, negotiate
 from mcpd.protocol.types import ClientCapabilities
 from mcpd.server.call import Call
 from mcpd.sessions.live import Live
-from mcpd.sessions.record import SessionRecord
+from mcpd.sessions.record import SessionRecord, add_task
 from mcpd.sessions.sessions import MAX_SUBSCRIPTIONS
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class LocalSession:
     def __init__(self, record: SessionRecord) -> None:
         self.id = secrets.token_urlsafe(18)
         self.record = record
+        self.ended = False
         self._values: dict[str, bytes] = {}
 
     async def get(self, key: str, default: Any = None) -> Any:
@@ -97,10 +98,10 @@ class LocalSession:
         if uri in self.record.subscriptions:
             self.record.subscriptions.remove(uri)
 
-    async def add_task(self, task_id: str, *, gone: Collection[str]) -> None:
-        """The task is one of the session's, and those *gone* are no more."""
+    async def add_task(self, task_id: str, *, gone: Collection[str]) -> bool:
+        """The task is one of the session's, and those *gone* are no more; False when it has as many as it may."""
         await trio.lowlevel.checkpoint()
-        self.record.tasks = [*(each for each in self.record.tasks if each not in gone), task_id]
+        return add_task(self.record, task_id, gone)
 
     async def task_ids(self) -> list[str]:
         """The session's tasks, the oldest first; some may be gone."""
@@ -188,6 +189,8 @@ class Connection:
                 yield
             finally:
                 self._core.subscriptions.remove(self)
+                if self.session is not None:
+                    self.session.ended = True
                 for listening in self._listening.values():
                     self._core.subscriptions.remove(listening)
                 self._nursery = None
@@ -329,27 +332,24 @@ class Connection:
                 self._idle.set()
 
     async def _listen(self, call: Call) -> None:
-        acknowledged = trio.Event()
+        async def end() -> None:
+            if call.id in self._listening:
+                await self._stop_listening(call.id)
+                await self.send(last(call))
 
-        async def send(message: bytes) -> None:
-            await acknowledged.wait()
-            await self.send(message)
-
-        listening = Listening(self._core, call, send)
+        listening = Listening(self._core, call, self.send, end)
         await self._stop_listening(call.id)
         if len(self._listening) >= MAX_LISTENING:
             raise ProtocolError(INVALID_REQUEST, f"A connection has at most {MAX_LISTENING} subscriptions")
-        if not listening.empty:
-            # Before the client can know of it: it has been promised all that changes from the acknowledgement on.
-            self._listening[call.id] = listening
-            self._core.subscriptions.add(listening)
+        # Before the client can know of it: it has been promised all that changes from the acknowledgement on.
+        self._listening[call.id] = listening
+        self._core.subscriptions.add(listening)
         try:
-            await self.send(listening.acknowledgement)
-        finally:
-            acknowledged.set()
-        if listening.empty:
-            # It can never carry anything, so it must not be held open.
-            await self.send(listening.result)
+            await listening.begin()
+        except BaseException:
+            self._listening.pop(call.id, None)
+            self._core.subscriptions.remove(listening)
+            raise
 
     async def _stop_listening(self, request_id: RequestId) -> None:
         listening = self._listening.pop(request_id, None)

@@ -20,11 +20,12 @@ import trio
 from mcpd.errors import SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 logger: Final = logging.getLogger("mcpd.workers")
 FOLDER: Final = "MCPD_WORKER_FOLDER"
 """Tells a worker in which folder the workers' own metrics are."""
+_BACKLOG: Final = 1024
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 10.0
 _STEADY: Final = 10.0
@@ -51,15 +52,21 @@ class Workers:
         self._failed: int | None = None
         self._again: int | None = None
 
-    async def run(self) -> int:
+    async def run(self, started: Callable[[], object]) -> int:
         """Keep the workers running until a signal comes and they have ended; returns the exit status.
+
+        *started* is called once clients can connect and signals are heard.
 
         Raises:
           SettingError: no worker can be started with these arguments; its own words have been printed.
         """
+        for sock in self._sockets.values():
+            # Who connects before a worker is up, or while none is, waits for one.
+            sock.listen(_BACKLOG)
         with tempfile.TemporaryDirectory(prefix="mcpd-") as folder:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._hear_signals)
+                started()
                 async with trio.open_nursery() as workers:
                     for _ in range(self._number):
                         workers.start_soon(self._keep_one, folder)
@@ -117,5 +124,7 @@ class Workers:
 
     def _stop(self, number: int) -> None:
         self._stopped.set()
+        for sock in self._sockets.values():
+            sock.close()  # so that nobody can connect when the last worker has closed its own
         for process in self._processes:
             process.send_signal(signal.SIGTERM if number == signal.SIGINT else number)

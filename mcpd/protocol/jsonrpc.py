@@ -16,6 +16,8 @@ from mcpd.errors import INVALID_REQUEST, PARSE_ERROR, ProtocolError
 RequestId: TypeAlias = int | str
 UNSET: Final = msgspec.UNSET
 EMPTY: Final = msgspec.Raw(b"{}")
+_LF: Final = 0x0A
+_CR: Final = 0x0D
 
 
 class ErrorObject(msgspec.Struct, omit_defaults=True):
@@ -169,21 +171,31 @@ def _not_a_message(plain: Any, why: str) -> MessageError:
     return MessageError(INVALID_REQUEST, f"Not a JSON-RPC 2.0 message: {why}", found if readable else None)
 
 
+def one_line(data: bytes) -> bytes:
+    """*data*, encoded, on one line, as stdio and SSE need it; only a `msgspec.Raw` in it can have brought in more.
+
+    Raises:
+      ValueError: it has line ends, and is no JSON.
+    """
+    # A byte is found by its number several times as fast as by a bytes of one.
+    return msgspec.json.format(data, indent=-1) if _LF in data or _CR in data else data
+
+
 def encode_result(id: RequestId, result: object) -> bytes:
-    """A response with a result: anything msgspec encodes, `msgspec.Raw` unchanged."""
-    return encode(_Result("2.0", id, result))
+    """A response with a result: anything msgspec encodes, a `msgspec.Raw` of one line unchanged."""
+    return one_line(encode(_Result("2.0", id, result)))
 
 
 def encode_error(id: RequestId | None, error: ProtocolError) -> bytes:
     """A response with an error; *id* None says that the request's id could not be read."""
-    return encode(_Error("2.0", id, ErrorObject(error.code, error.message, error.data)))
+    return one_line(encode(_Error("2.0", id, ErrorObject(error.code, error.message, error.data))))
 
 
 def encode_notification(method: str, params: object = None) -> bytes:
     """A notification."""
-    return encode(_Request("2.0", method, None, params))
+    return one_line(encode(_Request("2.0", method, None, params)))
 
 
 def encode_request(id: RequestId, method: str, params: object = None) -> bytes:
     """A request of ours to a client (legacy revisions)."""
-    return encode(_Request("2.0", method, id, params))
+    return one_line(encode(_Request("2.0", method, id, params)))

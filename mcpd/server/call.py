@@ -6,6 +6,8 @@ reads the call and writes to the outlet.
 
 from __future__ import annotations
 
+import hashlib
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import trio
@@ -130,8 +132,13 @@ class LegacySession(SessionState, Protocol):
         """No longer tell the session of updates of this resource."""
         ...
 
-    async def add_task(self, task_id: str, *, gone: Collection[str]) -> None:
-        """The task is one of the session's, and those *gone* are no more."""
+    @property
+    def ended(self) -> bool:
+        """Whether it is known here that the session is over, and what runs for it is to stop."""
+        ...
+
+    async def add_task(self, task_id: str, *, gone: Collection[str]) -> bool:
+        """The task is one of the session's, and those *gone* are no more; False when it has as many as it may."""
         ...
 
     async def task_ids(self) -> list[str]:
@@ -155,6 +162,16 @@ class _Nowhere:
 
 
 NOWHERE: Final[Outlet] = _Nowhere()
+
+
+def hashed(session_id: str) -> str:
+    """What stands for a session in logs and traces: equal for equal sessions, and of no use to anybody."""
+    return hashlib.sha256(session_id.encode()).hexdigest()[:12]
+
+
+CURRENT: Final[ContextVar[tuple[RequestId, str | None] | None]] = ContextVar("mcpd call", default=None)
+"""The request id and the session ID of the call that runs here, for the log. Not the call: what a handler starts may
+outlive it, and must not keep it."""
 
 
 class Call:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextvars import ContextVar
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, cast, overload
 from urllib.parse import urlsplit
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ASK_TIMEOUT: Final = 600.0
+_MAKING: Final[ContextVar[frozenset[str]]] = ContextVar("mcpd_making", default=frozenset())
+"""What `Context.once` is making around this task."""
 _LEVELS: Final[dict[str, int]] = {str(level): number for level, number in LOGGING_LEVELS.items()}
 _sampled: Final = msgspec.json.Decoder(CreateMessageResult)
 _rooted: Final = msgspec.json.Decoder(ListRootsResult)
@@ -107,7 +110,7 @@ class Context:
     ``trio.Cancelled`` when the client cancels the call.
     """
 
-    __slots__ = ("_call", "_done", "_handles", "_server", "completion_arguments")
+    __slots__ = ("_call", "_done", "_handles", "_making", "_server", "completion_arguments")
 
     def __init__(self, server: Server, call: Call, handles: HandleSource | None = None) -> None:
         """Made by the server, one for each call."""
@@ -115,6 +118,7 @@ class Context:
         self._server = server
         self._call = call
         self._done: dict[str, bytes] | None = None
+        self._making: dict[str, trio.Event] = {}
         self.completion_arguments: Mapping[str, str] = {}
         """In a completion: the arguments given already."""
 
@@ -276,20 +280,41 @@ class Context:
 
         A modern call that asks its user something ends, and its handler runs from the start when the answer is there.
         Wrap what must not happen again (an order, a mail, a random choice) in `once`. What is kept travels sealed with
-        the client; it is kept for this call only, and within the time of a retry.
+        the client; it is kept for this call only, and within the time of a retry. Who wants the same at the same time
+        waits for it. If *make* raises, nothing is kept.
+
+        Once begun, *make* runs to its end: neither a question of a sibling, nor a client that cancels the call or goes
+        away, nor a server that stops interrupts it. They wait for it, so give it a time-out (``trio.fail_after``) if it
+        may hang. What it makes for a call that was cancelled is lost: no retry of it knows. A call that has been
+        cancelled already begins none.
 
         Args:
           key: a name for it within the call.
           make: makes it; may be async. JSON must have a form for what it returns.
+
+        Raises:
+          RuntimeError: *make* asks for the same key.
         """
         if self._done is None:
             rounds = self._call.rounds
             self._done = {} if rounds is None else rounds.done
-        known = self._done.get(key)
-        if known is None:
-            made = make()
-            known = self._done[key] = encode(await made if isawaitable(made) else made)
         await trio.lowlevel.checkpoint()
+        while (known := self._done.get(key)) is None:
+            if (under_way := self._making.get(key)) is not None:
+                if key in _MAKING.get():
+                    raise RuntimeError(f"What makes {key!r} waits for {key!r}, and would do so for ever")
+                await under_way.wait()
+                continue
+            under_way = self._making[key] = trio.Event()
+            token = _MAKING.set(_MAKING.get() | {key})
+            try:
+                with trio.CancelScope(shield=True):
+                    made = make()
+                    known = self._done[key] = encode(await made if isawaitable(made) else made)
+            finally:
+                _MAKING.reset(token)
+                del self._making[key]
+                under_way.set()
         return msgspec.json.decode(known)
 
     # ----- What changed
@@ -358,12 +383,16 @@ class Context:
     ) -> ElicitResult[T] | ElicitResult[dict[str, Any]]:
         """Ask the user to fill in a form.
 
+        A modern call runs again when the answer is there, and must then ask the same: a question that says something
+        else is asked anew. What depends on time or chance belongs in `once`.
+
         Never ask for passwords, keys or other secrets this way: `elicit_url` is for those (client/elicitation).
 
         Args:
           message: what to ask.
           schema: a msgspec Struct type with primitive fields, or a raw flat JSON Schema.
-          key: a name for the question within the call; by default questions are numbered.
+          key: a name for the question within the call; by default it is named after what it says. Give one to tell
+            apart questions that say the same at the same time.
           timeout: seconds to wait for the answer (legacy; a modern call ends and is retried).
 
         Returns:
@@ -405,7 +434,7 @@ class Context:
 
         Args:
           message: why.
-          url: an absolute http(s) URL.
+          url: an absolute http(s) URL, the same in each round: an id made for it belongs in `once`.
           key: as in `elicit`.
           elicitation_id: the id that legacy revisions want; by default a random one.
           timeout: as in `elicit`.
@@ -447,6 +476,8 @@ class Context:
         timeout: float = ASK_TIMEOUT,
     ) -> CreateMessageResult:
         """Have the client's model write a message (client/sampling).
+
+        As with `elicit`, a modern call that runs again must ask the same.
 
         Args:
           messages: the conversation; a string is one message of the user.

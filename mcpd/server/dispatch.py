@@ -21,6 +21,7 @@ from mcpd.errors import (
 )
 from mcpd.protocol.jsonrpc import encode_error, encode_result
 from mcpd.server.background import unknown_method
+from mcpd.server.call import CURRENT
 from mcpd.server.context import Context
 from mcpd.server.methods import LEGACY_METHODS, MODERN_METHODS, Handler
 from mcpd.server.offer import CacheHint, Offer
@@ -111,6 +112,7 @@ class Dispatcher:
         modern = call.revision.modern
         handler = (self._modern if modern else self._legacy).get(call.method)
         began = perf_counter()
+        token = CURRENT.set((call.id, None if call.session is None else call.session.id))
         code: int | None = None  # of the error that is answered, 0 for a result; none if there is no answer
         try:
             if handler is None:
@@ -121,6 +123,7 @@ class Dispatcher:
                 code = answer.code
             return answer
         finally:
+            CURRENT.reset(token)
             if self._meter is not None:
                 outcome = "cancelled" if code is None else "error" if code else "ok"
                 method = "unknown" if handler is None else call.method

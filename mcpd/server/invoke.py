@@ -39,10 +39,12 @@ async def invoke(signature: Signature, arguments: Any, context: Context, limiter
         )
     except _PASSES:
         raise
-    except BaseException as exc:
-        if isinstance(exc, BaseExceptionGroup) and exc.split(_PASSES)[1] is None:
+    except BaseExceptionGroup as group:
+        if group.split(_PASSES)[1] is None:
             raise
-        raise RuntimeError(f"The handler raised {type(only(exc)).__name__}") from exc
+        raise RuntimeError(f"The handler raised {type(only(group)).__name__}") from group
+    except BaseException as exc:
+        raise RuntimeError(f"The handler raised {type(exc).__name__}") from exc
 
 
 def meant(exc: BaseException) -> ToolError | ProtocolError | None:

@@ -107,10 +107,17 @@ async def read_resource(offer: Offer, call: Call, context: Context) -> Any:
     check_scopes(call, entry.scopes)
     _may_ask(offer, call, params)
     result = await entry.read(call, context, uri, values, offer.threads)
-    if call.revision.modern:
-        # What was made of a user's answers, or needs scopes, is for nobody else, and is to be asked for again.
-        told = not isinstance(params.input_responses, msgspec.UnsetType) or bool(params.request_state or entry.scopes)
-        result.ttl_ms, result.cache_scope = CacheHint() if told else offer.cache  # type: ignore[assignment]
+    if not call.revision.modern:
+        result.ttl_ms = result.cache_scope = result.result_type = None
+        return result
+    # What was made of a user's answers is for nobody else, and is to be asked for again, whatever its author says;
+    # and so is what needs scopes, unless its author says otherwise.
+    told = not isinstance(params.input_responses, msgspec.UnsetType) or bool(params.request_state)
+    ttl_ms, scope = CacheHint() if told or entry.scopes else offer.cache
+    if told or result.ttl_ms is None:
+        result.ttl_ms = ttl_ms
+    if told or result.cache_scope is None:
+        result.cache_scope = scope
     return result
 
 

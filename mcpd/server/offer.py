@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 import trio
@@ -31,7 +31,7 @@ class CacheHint(NamedTuple):
     """How long a client may keep a result, and who may share it (2026-07-28, server/utilities/caching)."""
 
     ttl_ms: int = 0
-    scope: str = "private"
+    scope: Literal["private", "public"] = "private"
 
 
 class Offer:

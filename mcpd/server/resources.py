@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any, Final, cast
+import copy
+import math
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import msgspec
 
@@ -55,10 +57,20 @@ class ResourceEntry:
         size: int | None,
         meta: dict[str, Any] | None,
         scopes: Iterable[str] = (),
+        cache_ttl: float | None = None,
+        cache_scope: Literal["private", "public"] | None = None,
     ) -> None:
         """Raises SignatureError if the parameters are not the template's variables, ValueError for what is no URI."""
         self.signature = signature_of(function, context_type=Context, name=name)
         self.scopes = scopes_needed(scopes)
+        if cache_ttl is not None and not 0 <= cache_ttl < math.inf:
+            raise ValueError(f"cache_ttl must be 0 seconds or more, not {cache_ttl!r}")
+        if cache_scope not in {None, "private", "public"}:
+            raise ValueError(f"cache_scope is 'private' or 'public', not {cache_scope!r}")
+        if cache_scope == "public" and self.scopes:
+            raise ValueError(f"{uri!r} needs scopes, so its cache_scope cannot be 'public'")
+        self._cache_ttl_ms = None if cache_ttl is None else round(cache_ttl * 1000)
+        self._cache_scope: Literal["private", "public"] | None = cache_scope
         self.template = UriTemplate(uri)
         self.uri = uri
         self._mime_type = mime_type
@@ -133,16 +145,26 @@ class ResourceEntry:
             raise not_found(uri, call.revision) from None
         try:
             value = await invoke(self.signature, arguments, context, limiter)
-            contents = None if value is None else self._contents(value, uri)
+            result = None if value is None else self._result(value, uri)
         except (Exception, SystemExit) as exc:  # noqa: BLE001 - whatever a handler does, its client gets one answer
             raise translated(f"Resource {self.uri!r}", exc) from None
-        if contents is None:
+        if result is None:
             raise not_found(uri, call.revision)
-        return ReadResourceResult(contents=contents)
+        return result
+
+    def _result(self, value: Any, uri: str) -> ReadResourceResult:
+        """A result of the caller's own, to change as it likes; with hints only where the function or entry has some."""
+        if isinstance(value, ReadResourceResult):
+            result = copy.copy(value)
+        else:
+            result = ReadResourceResult(contents=self._contents(value, uri))
+        if result.ttl_ms is None:
+            result.ttl_ms = self._cache_ttl_ms
+        if result.cache_scope is None:
+            result.cache_scope = self._cache_scope
+        return result
 
     def _contents(self, value: Any, uri: str) -> list[ResourceContents]:
-        if isinstance(value, ReadResourceResult):
-            return value.contents
         if isinstance(value, list) and value:
             parts = [part for part in cast("Iterable[object]", value) if isinstance(part, _CONTENTS)]
             if len(parts) == len(cast("Sized", value)):

@@ -29,6 +29,7 @@ from typing import Annotated, Any, Final, cast
 import msgspec
 from msgspec import UNSET, Raw
 
+from mcpd.protocol.jsonrpc import one_line
 from mcpd.protocol.types import (
     CONTENT_BLOCKS,
     AudioContent,
@@ -55,6 +56,7 @@ _HELPERS: Final[dict[Any, type]] = {
     content.File: EmbeddedResource,
 }
 _encoder: Final = msgspec.json.Encoder()
+_skip: Final = msgspec.json.Decoder(Raw).decode  # reads, and makes nothing of it
 
 
 class ResultError(Exception):
@@ -145,7 +147,7 @@ class ResultShape:
             values = cast("list[Any]", value)
             if self._kind is _Kind.CONTENT or any(isinstance(each, _CONTENT) for each in values):
                 return CallToolResult([_block(each) for each in values if each is not None])
-        encoded = _encode(value)
+        encoded = _encode_unchecked(value)
         if self._kind is _Kind.DYNAMIC and encoded.startswith(b"{"):
             return CallToolResult([_json_text(encoded)], structured_content=Raw(encoded))
         return CallToolResult([_json_text(encoded)])
@@ -158,7 +160,7 @@ class ResultShape:
                 raise ResultError("the result has no structured_content, and the tool has an output schema")
             return result
         # Users write plain data where the type says Raw.
-        encoded = _encode(result.structured_content)
+        encoded = _encode_unchecked(result.structured_content)
         if self.output_schema is not None and not result.is_error:
             self._check(None, encoded)
         is_object = encoded.lstrip().startswith(b"{")
@@ -265,7 +267,7 @@ def _annotation_check(annotation: Any) -> Callable[[Any, bytes], object]:
             return
         try:
             decoder.decode(encoded)
-        except msgspec.ValidationError as exc:
+        except msgspec.DecodeError as exc:  # also what is no JSON, from a Raw
             got = f"{value!r} is not a number JSON can hold" if _is_not_finite(value) else str(exc).replace("`", "")
             raise ResultError(f"the value does not fit the return annotation: {got}") from None
 
@@ -286,11 +288,22 @@ def _schema_check(validator: Validator) -> Callable[[Any, bytes], object]:
 
 def _encode(value: Any) -> bytes:
     try:
-        return _encoder.encode(value)
+        return one_line(_encoder.encode(value))
     except RecursionError:
         raise ResultError("the value is nested too deeply, or contains itself") from None
     except Exception as exc:  # TypeError, UnicodeEncodeError, or whatever the value's own code raises
         raise ResultError(f"the value has no form in JSON: {exc}") from exc
+
+
+def _encode_unchecked(value: Any) -> bytes:
+    """Encode what no annotation checks: a Raw in it can be anything."""
+    encoded = _encode(value)
+    try:
+        _skip(encoded)
+        encoded.decode()
+    except ValueError as exc:
+        raise ResultError(f"the value has a Raw that is no JSON: {exc}") from None
+    return encoded
 
 
 def _in_object(encoded: bytes) -> bytes:
@@ -310,7 +323,7 @@ def _block(value: Any) -> ContentBlock:
         return EmbeddedResource(value)
     if isinstance(value, _BYTES):
         return _bytes_block(bytes(value))
-    return _json_text(_encode(value))
+    return _json_text(_encode_unchecked(value))
 
 
 def _bytes_block(data: bytes) -> ContentBlock:

@@ -3,10 +3,15 @@
 A handler does not notice: ``await ctx.elicit(...)`` returns the answer if it is at hand. If it is not, the question is
 noted; those that sibling tasks ask at the same time are noted as well; then the call ends, and nothing of it stays
 behind. The answers so far travel in the sealed ``requestState`` (2026-07-28, basic/patterns/mrtr).
+
+An answer belongs to what was asked, not to when: Trio runs siblings in any order, and what a handler asks may change.
+So a question without a key is named after what it says, and an answer is kept beside a digest of its question.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
@@ -27,6 +32,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _PASSES: Final = 3
 """Rounds of the scheduler in which siblings may still ask, counted from the last question."""
+_DIGEST: Final = 12
+"""Bytes of a question's digest; they make 16 letters without padding."""
 
 
 class CallEndedError(BaseException):
@@ -56,16 +63,19 @@ class Rounds:
     async def ask(self, method: str, params: dict[str, Any], read: Callable[[msgspec.Raw], T], *, key: str | None) -> T:
         """The answer, if there is one that *read* takes; else end the call with this question."""
         await trio.lowlevel.checkpoint()
+        digest = _digest(method, params)
         if key is None:
-            # The handler runs the same way again, so the same question gets the same number.
-            number = self._numbered[method] = self._numbered.get(method, 0) + 1
-            key = f"{method.partition('/')[0]}-{number}"
+            number = self._numbered[digest] = self._numbered.get(digest, 0) + 1
+            key = kept = f"{method.partition('/')[0]}-{digest}-{number}"
+        else:
+            kept = f"{key} {digest}"
         if key in self._asked:
             raise ValueError(f"Two questions of one call have the key {key!r}")
-        known = self._state.answers.get(key)
+        known = self._state.answers.get(kept)
         if known is not None:
             return read(msgspec.Raw(known))
-        answer = self._answers.get(key)
+        # Taken by one question only: another one of this key is another question.
+        answer = self._answers.pop(key, None)
         if answer is not None:
             try:
                 result = read(answer)
@@ -73,7 +83,7 @@ class Rounds:
                 # "[...] the server SHOULD respond with a new InputRequiredResult": what does not fit is asked again.
                 pass
             else:
-                self._state.answers[key] = bytes(answer)
+                self._state.answers[kept] = bytes(answer)
                 return result
         self._asked[key] = {"method": method, "params": params}
         try:
@@ -115,6 +125,11 @@ class Rounds:
             await trio.lowlevel.checkpoint()
             passes = passes + 1 if len(self._asked) == seen else 0
             seen = len(self._asked)
+
+
+def _digest(method: str, params: dict[str, Any]) -> str:
+    asked = msgspec.json.encode([method, params], order="deterministic")
+    return base64.urlsafe_b64encode(hashlib.blake2b(asked, digest_size=_DIGEST).digest()).decode()
 
 
 def _responses(params: InputParams) -> dict[str, msgspec.Raw]:

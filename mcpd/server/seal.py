@@ -31,7 +31,7 @@ class State(msgspec.Struct, array_like=True):
     expires: float
     """Wall-clock time; replicas agree on no other."""
     answers: dict[str, bytes] = {}
-    """Results of questions answered in earlier rounds, as JSON, by key."""
+    """Results of questions answered in earlier rounds, as JSON, by key and a digest of what was asked."""
     done: dict[str, bytes] = {}
     """What `Context.once` has made, as JSON, by key."""
 

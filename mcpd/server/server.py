@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 from urllib.parse import unquote
 
 import trio
@@ -17,7 +17,7 @@ from mcpd.server.content import guess_type, resource_contents
 from mcpd.server.prompts import PromptEntry
 from mcpd.server.registry import Registry
 from mcpd.server.resources import ResourceEntry
-from mcpd.server.skills import Skill, SkillEntry, read_skills
+from mcpd.server.skills import Skill, SkillEntry, SkillError, read_skills
 from mcpd.server.tools import ToolEntry
 
 if TYPE_CHECKING:
@@ -214,6 +214,8 @@ class Server:
         size: int | None = None,
         meta: dict[str, Any] | None = None,
         scopes: Sequence[str] = (),
+        cache_ttl: float | None = None,
+        cache_scope: Literal["private", "public"] | None = None,
     ) -> Callable[[F], F]:
         """Offer what a function returns as a resource: ``@server.resource("note://{name}")``, as `add_resource`."""
 
@@ -230,6 +232,8 @@ class Server:
                 size=size,
                 meta=meta,
                 scopes=scopes,
+                cache_ttl=cache_ttl,
+                cache_scope=cache_scope,
             )
             return function
 
@@ -249,6 +253,8 @@ class Server:
         size: int | None = None,
         meta: dict[str, Any] | None = None,
         scopes: Sequence[str] = (),
+        cache_ttl: float | None = None,
+        cache_scope: Literal["private", "public"] | None = None,
     ) -> None:
         """Offer what a function returns as a resource, or as all resources of an RFC 6570 template.
 
@@ -267,10 +273,14 @@ class Server:
           size: in bytes, if it is known.
           meta: ``_meta`` of the resource.
           scopes: what a caller must have been granted to read it, or hear of its updates; see `add_tool`.
+          cache_ttl: how many seconds modern clients may keep what they have read; by default as the setting says, or
+            not at all if it needs scopes. A `ReadResourceResult` that the function returns has the last word.
+          cache_scope: whether they may share it between users, ``"private"`` or ``"public"``; by default the same.
 
         Raises:
           SignatureError: the parameters are not the template's variables, or can never work.
-          ValueError: no URI or template, or there is one of this URI, or a scope is none.
+          ValueError: no URI or template, or there is one of this URI, or a scope is none, or cache_ttl is negative, or
+            cache_scope is neither, or public for what needs scopes.
         """
         entry = ResourceEntry(
             function,
@@ -284,6 +294,8 @@ class Server:
             size=size,
             meta=meta,
             scopes=scopes,
+            cache_ttl=cache_ttl,
+            cache_scope=cache_scope,
         )
         (self.templates if entry.is_template else self.resources).add(uri, entry)
 
@@ -387,6 +399,7 @@ class Server:
     def skills(self, folder: str | Path) -> None:
         """Serve a folder of skills: each folder below it with a SKILL.md, with all its files (SEP-2640).
 
+        A skill may lie in the folder of another; its files are then its own, and none of the outer one's.
         The files are read now; a change on disk shows after the next start. They are resources of ``skill://`` in both
         eras, and what modern clients find by ``skills/list``.
 
@@ -394,10 +407,14 @@ class Server:
           folder: where the skills are.
 
         Raises:
-          SkillError: there is none, or one cannot be served, with the reason.
+          SkillError: there is none, or one cannot be served, with the reason. Then none of them is.
           OSError: a file cannot be read.
         """
-        for skill in read_skills(folder):
+        skills = read_skills(folder)
+        for uri in (uri for skill in skills for uri in skill.files):
+            if self.resources.get(uri) is not None or self.skill_entries.get(uri) is not None:
+                raise SkillError(f"There is a resource or skill {uri!r} already")
+        for skill in skills:
             self.skill_entries.add(skill.main, skill.entry())
             self.skill_folders.append(skill)
             for uri, data in skill.files.items():

@@ -67,6 +67,8 @@ class Skill:
                 f"{folder}: {len(files)} files of {size} bytes; a skill has at most {MAX_FILES} of {MAX_BYTES}"
             )
         self.files = {f"{self.uri}/{_quoted(file.relative_to(folder).as_posix())}": file.read_bytes() for file in files}
+        if self.main not in self.files:
+            raise SkillError(f"{folder / 'SKILL.md'} is no file")
         self.frontmatter = _frontmatter(folder, self.files[self.main])
         name = self.frontmatter["name"]
         if folder.name != name or _NAME.fullmatch(name) is None or len(name) > _MAX_NAME:
@@ -97,11 +99,16 @@ def read_skills(root: str | Path) -> list[Skill]:
     folder = Path(root)
     if not folder.is_dir():
         raise SkillError(f"{str(root)!r} is no folder")
-    found = sorted(main.parent for main in folder.rglob("SKILL.md"))
+    found = _skill_folders(folder)
     if not found:
         raise SkillError(f"There is no SKILL.md below {str(root)!r}")
-    # A SKILL.md directly in the folder makes the folder itself the skill.
-    return [Skill(skill, skill.relative_to(folder).as_posix() if skill != folder else folder.name) for skill in found]
+    # A SKILL.md directly in the folder makes the folder itself a skill.
+    base = folder.parent if folder in found else folder
+    return [Skill(skill, skill.relative_to(base).as_posix()) for skill in found]
+
+
+def _skill_folders(folder: Path) -> list[Path]:
+    return sorted(main.parent for main in folder.rglob("SKILL.md"))
 
 
 def _quoted(path: str) -> str:
@@ -111,7 +118,9 @@ def _quoted(path: str) -> str:
 
 def _files(folder: Path) -> list[Path]:
     inside = folder.resolve()
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    # What is below another SKILL.md belongs to that skill.
+    others = {*_skill_folders(folder)} - {folder}
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and others.isdisjoint(file.parents))
     for file in files:
         if not file.resolve().is_relative_to(inside):
             raise SkillError(f"{file} leads out of its skill")

@@ -67,6 +67,10 @@ class Leases:
         if self._records is not None and self._held.pop(f"{session}.{stream}", None) is not None:
             await self._records.delete(f"{session}.{stream}")
 
+    def abandon(self, session: str, stream: str) -> None:
+        """The call is over, but its end could not be logged: to followers it is lost when the lease runs out."""
+        self._held.pop(f"{session}.{stream}", None)
+
     async def lost(self, session: str, stream: str) -> list[bytes]:
         """The error responses that a stream is owed whose replica is gone; none while it lives.
 

@@ -80,6 +80,11 @@ class Questions:
             raise ClientError(CONNECTION_CLOSED, f"The client did not answer within {timeout:g} s")
         return read_answer(answer, read)
 
+    @property
+    def waiting(self) -> list[RequestId]:
+        """The ids of those that have no answer yet."""
+        return [id_ for id_, question in self._open.items() if question.answer is None]
+
     def answer(self, message: Message) -> bool:
         """Hand over the client's answer; False when nobody waits for it."""
         question = self._open.get(message.id) if isinstance(message.id, str) else None

@@ -1,12 +1,15 @@
 """What a store keeps of a session, as compact MessagePack."""
 
 # No `from __future__ import annotations`: msgspec reads these annotations at run time.
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from mcpd.protocol.types import ClientCapabilities, Implementation, LoggingLevel
+
+MAX_TASKS: Final = 100
 
 
 class SessionRecord(Struct, array_like=True):
@@ -22,6 +25,15 @@ class SessionRecord(Struct, array_like=True):
     """`SessionState` values as JSON, by key."""
     tasks: list[str] = []
     """Ids of the session's tasks, the oldest first."""
+
+
+def add_task(record: SessionRecord, task_id: str, gone: Collection[str]) -> bool:
+    """The task is one of the session's, and those *gone* are no more; False, and nothing is changed, at the cap."""
+    kept = [each for each in record.tasks if each not in gone]
+    if len(kept) >= MAX_TASKS:
+        return False
+    record.tasks = [*kept, task_id]
+    return True
 
 
 _decoder: Final = msgspec.msgpack.Decoder(SessionRecord)

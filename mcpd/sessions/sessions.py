@@ -10,7 +10,7 @@ import hashlib
 import logging
 import re
 import secrets
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -23,21 +23,22 @@ from mcpd.protocol.jsonrpc import Message
 from mcpd.protocol.jsonrpc import encode as encode_json
 from mcpd.protocol.revisions import LEGACY, Revision
 from mcpd.server.meter import Meter
+from mcpd.sessions.answers import Answers
 from mcpd.sessions.live import Live
-from mcpd.sessions.record import SessionRecord, decode_record, encode_record
+from mcpd.sessions.record import SessionRecord, add_task, decode_record, encode_record
 from mcpd.sessions.signals import TOPIC, Signal, decode_signal, encode_signal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from mcpd.ports import Store
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.protocol.types import ClientCapabilities, Implementation, LoggingLevel
 
+T = TypeVar("T")
 logger: Final = logging.getLogger("mcpd.sessions")
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{24}")
 MAX_SUBSCRIPTIONS: Final = 1_000
-MAX_TASKS: Final = 100
 _NOT_ANYMORE: Final = "The session has ended"
 
 
@@ -54,6 +55,7 @@ class Sessions:
         meter: Meter | None = None,
         memory: MemoryGuard | None = None,
         max_bytes: int = 65_536,
+        forget_tasks: Callable[[str, Sequence[str]], Awaitable[None]] | None = None,
     ) -> None:
         """
         Args:
@@ -64,15 +66,18 @@ class Sessions:
           meter: counts them.
           memory: says when no more may come.
           max_bytes: how large a session's record may become.
+          forget_tasks: drops what the session of this ID has left of its tasks, whose ids these are.
         """  # noqa: D205, D212 - the class says it
         self.records = store.records("session", capacity=capacity)
         self.events = store.events
+        self.answers = Answers(store)
         self.idle = idle
         self._bus = store.bus
         self._initialization = min(initialization, idle)
         self.meter = Meter() if meter is None else meter
         self.memory = MemoryGuard(None) if memory is None else memory
         self.max_bytes = max_bytes
+        self._forget_tasks = forget_tasks
         self._live: WeakValueDictionary[str, Live] = WeakValueDictionary()
         self._replica = secrets.token_hex(8)
 
@@ -146,14 +151,17 @@ class Sessions:
         try:
             await self.events.forget(session.key)
             await self._tell(Signal(self._replica, "end", session.key))
+            if self._forget_tasks is not None:
+                await self._forget_tasks(session.id, session.record.tasks)
         except StoreError as exc:
             # It has ended all the same: its record is gone, and with it the right to do anything.
-            logger.warning("Not all replicas have been told the end of a session: %s", exc)
+            logger.warning("The end of a session could not be told everywhere, or left something behind: %s", exc)
         return there
 
     async def answer(self, session: Session, message: Message) -> None:
         """The client answers a question of ours, wherever the call that asked is running."""
         if not session.live.questions.answer(message):
+            await self.answers.keep(session.key, message)
             await self._tell(Signal(self._replica, "answer", session.key, encode_json(message)))
 
     async def cancel(self, session: Session, request_id: RequestId) -> None:
@@ -179,9 +187,13 @@ class Sessions:
         """Renew what is in use and hear what other replicas have to say, until cancelled."""
         async with trio.open_nursery() as nursery, self._bus.subscribe(TOPIC) as signals:
             nursery.start_soon(self._renew_live)
+            nursery.start_soon(self.answers.run, lambda: list(self._live.values()))
             nursery.start_soon(self.memory.run, self.records, self._live)
             task_status.started()
             async for raw in signals:
+                if not raw:
+                    await self._catch_up()
+                    continue
                 ended = self._hear(raw)
                 if ended is not None:
                     await self._forget(ended)
@@ -197,6 +209,19 @@ class Sessions:
             except StoreError:
                 # The next round tries again; a session expires only if the store stays away for its whole idle time.
                 continue
+
+    async def _catch_up(self) -> None:
+        """The bus was away, and may have lost what it had for us: look what became of the sessions in use here."""
+        for key, live in list(self._live.items()):
+            try:
+                if await self.records.load(key, ttl=self.idle) is None:
+                    live.end()
+                    await self._forget(key)
+                else:
+                    await self.answers.look(live)
+            except StoreError as exc:
+                logger.warning("What the bus may have lost could not be looked up: %s", exc)
+                return
 
     async def _tell(self, signal: Signal) -> None:
         await self._bus.publish(TOPIC, encode_signal(signal))
@@ -321,17 +346,48 @@ class Session:
 
         await self._change(remove)
 
-    async def add_task(self, task_id: str, *, gone: Collection[str]) -> None:
-        """The task is one of the session's, and those *gone* are no more."""
+    @property
+    def ended(self) -> bool:
+        """Whether this replica knows that the session has ended."""
+        return self.live.ended
+
+    async def add_task(self, task_id: str, *, gone: Collection[str]) -> bool:
+        """The task is one of the session's, and those *gone* are no more; False when it has as many as it may."""
+        added = False
 
         def add(record: SessionRecord) -> None:
-            record.tasks = [*(each for each in record.tasks if each not in gone), task_id]
+            nonlocal added
+            added = add_task(record, task_id, gone)
 
         await self._change(add)
+        return added
 
     async def task_ids(self) -> list[str]:
         """The session's tasks, the oldest first; some may be gone."""
         return (await self._read())[1].tasks
+
+    async def ask(
+        self,
+        send: Callable[[RequestId], Awaitable[None]],
+        read: Callable[[msgspec.Raw], T],
+        *,
+        timeout: float,
+        give_up: Callable[[RequestId], Awaitable[None]],
+    ) -> T:
+        """Ask the client, who may answer at any replica; see `mcpd.sessions.live.Questions.ask`."""
+        answers = self._sessions.answers
+        asked: list[RequestId] = []
+
+        async def expect_and_send(id_: RequestId) -> None:
+            asked.append(id_)
+            await answers.expect(self.key, id_)
+            await send(id_)
+
+        try:
+            return await self.live.questions.ask(expect_and_send, read, timeout=timeout, give_up=give_up)
+        finally:
+            for id_ in asked:
+                await answers.forget(self.key, id_)
 
     async def log(self, stream: str, data: bytes, *, last: bool = False) -> str:
         """Add an event to one of the session's streams and return its id; see `mcpd.ports.EventLog.append`."""

@@ -60,6 +60,8 @@ class Subscriptions:
                 nursery.start_soon(self._publish)
                 task_status.started()
                 async for raw in arriving:
+                    if not raw:
+                        continue  # what was missed nobody can tell
                     try:
                         change = _changes.decode(raw)
                     except msgspec.MsgspecError:

@@ -14,6 +14,8 @@ from mcpd.errors import (
     CapabilityError,
     ClientError,
     ProtocolError,
+    StoreError,
+    only,
 )
 from mcpd.protocol.jsonrpc import is_object
 from mcpd.protocol.requests import ListParams, Params, decode_params
@@ -161,6 +163,11 @@ async def legacy_result(tasks: "Tasks", call: Call) -> Any:
                 await tasks.wait(key)
                 found = await tasks.read(key)
             nursery.cancel_scope.cancel()
+    except ExceptionGroup as exc:
+        # The look at the task and several of its questions may have met the same store that is away.
+        if exc.split(StoreError)[1] is None:
+            raise StoreError("The task could not be followed") from exc
+        raise only(exc)  # noqa: B904 - it has its own cause
     finally:
         if run is not None:
             run.listeners.remove(call.outlet)

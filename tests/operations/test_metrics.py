@@ -2,13 +2,16 @@
 
 import random
 import string
+import time
 
 import pytest
 import trio
 
-from mcpd import Server, ToolError
+from mcpd import Server, Settings, ToolError
 from mcpd.errors import ProtocolError, StoreError
+from mcpd.fronts.http import new_endpoint
 from mcpd.memory import MemoryGuard
+from mcpd.metrics import Metrics
 from mcpd.ports import Store
 from mcpd_stores.memory import MemoryStore
 from tests.harness import MODERN, modern_request, rpc, serving
@@ -289,18 +292,12 @@ async def test_store_operations_are_timed(autojump_clock, front):
 
 
 async def test_the_loop_lag_is_the_worst_of_the_last_while():
-    from mcpd.fronts.http import new_endpoint
-    from mcpd.metrics import Metrics
-    from mcpd.settings import Settings
-
     endpoint = new_endpoint(new_server(), "memory", Settings())
     metrics = Metrics(endpoint)
     async with endpoint.running(), trio.open_nursery() as nursery:
         await nursery.start(metrics.run)
         await trio.sleep(0.3)
-        import time
-
-        time.sleep(0.6)  # a handler that blocks the loop does no less
+        time.sleep(0.6)  # noqa: ASYNC251 - a handler that blocks the loop does no less
         await trio.sleep(0.05)
         _, body = await metrics.page()
         lag = float(next(line.split()[1] for line in body.decode().splitlines() if line.startswith("mcpd_loop_lag")))

@@ -307,6 +307,29 @@ def test_a_notification_has_no_id_and_is_one_line():
     assert b"\r" not in written
 
 
+LINES = msgspec.Raw(b'{"a":\r\n[1.50,\n\n12345678901234567890123],\r"b" : "x\\ny"}\n')
+ONE_LINE = b'{"a":[1.50,12345678901234567890123],"b":"x\\ny"}'
+
+
+@requirement("H130")
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda raw: jsonrpc.encode_result(1, {"up": raw}),
+        lambda raw: jsonrpc.encode_error(1, ProtocolError(1, "No", {"up": raw})),
+        lambda raw: jsonrpc.encode_notification("n", {"up": raw}),
+        lambda raw: jsonrpc.encode_request(1, "m", {"up": raw}),
+    ],
+    ids=["result", "error", "notification", "request"],
+)
+def test_json_of_others_is_written_on_one_line_or_not_at_all(write):
+    assert b'{"up":%b}' % ONE_LINE in write(LINES)
+    assert not {*b"\r\n"} & {*write(LINES)}
+    for forged in (b'1}\n\ndata: {"a":1}\n\n', b'"a\nb"', b"[1\r2]", b"tru\ne", b"\n"):
+        with pytest.raises(ValueError, match=r"malformed|truncated"):
+            write(msgspec.Raw(forged))
+
+
 def test_a_request_of_ours_has_an_id():
     assert json.loads(jsonrpc.encode_request("q", "roots/list", {})) == {
         "jsonrpc": "2.0",

@@ -64,7 +64,7 @@ async def test_arguments_are_converted_to_what_the_signature_says_or_refused():
 
 @requirement("O210")
 @every_revision
-@pytest.mark.parametrize("value", [None, 7, {"a": 1}, [7], object()], ids=str)
+@pytest.mark.parametrize("value", [None, 7, {"a": 1}, [7], object()], ids=lambda value: type(value).__name__)
 async def test_what_is_no_prompt_is_an_internal_error(revision, value, caplog):
     server = Server("s")
 

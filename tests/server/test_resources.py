@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from mcpd import Annotations, BlobResourceContents, ResourceLink, Server, TextResourceContents
+from mcpd import Annotations, BlobResourceContents, ReadResourceResult, ResourceLink, Server, TextResourceContents
 from mcpd.protocol.types import Resource
 from mcpd.server.signature import SignatureError
 from tests import wire
@@ -202,3 +202,68 @@ async def test_templates_alone_are_resources_too(revision):
         assert said["resources"] == {"subscribe": True, "listChanged": True}
         assert (await peer.result("resources/list"))["resources"] == []
         assert len((await peer.result("resources/templates/list"))["resourceTemplates"]) == 1
+
+
+# ----- How long what was read may be kept
+
+
+@requirement("R225", "R226", "R227")
+@pytest.mark.parametrize(
+    ("declared", "own", "expected"),
+    [
+        ({}, {}, (60_000, "public")),
+        ({}, {"ttl_ms": 5_000}, (5_000, "public")),
+        ({}, {"ttl_ms": 0, "cache_scope": "private"}, (0, "private")),
+        ({"cache_ttl": 1.5}, {}, (1_500, "public")),
+        ({"cache_ttl": 0}, {}, (0, "public")),
+        ({"cache_scope": "private"}, {}, (60_000, "private")),
+        ({"cache_ttl": 1, "cache_scope": "private"}, {"cache_scope": "public"}, (1_000, "public")),
+        ({"cache_ttl": 1, "cache_scope": "private"}, {"ttl_ms": 2}, (2, "private")),
+        ({"scopes": ["a"]}, {}, (0, "private")),
+        ({"scopes": ["a"], "cache_ttl": 1}, {}, (1_000, "private")),
+        ({"scopes": ["a"]}, {"ttl_ms": 7}, (7, "private")),
+    ],
+)
+@every_revision
+async def test_a_result_has_the_word_over_its_resource_and_that_over_the_setting(revision, declared, own, expected):
+    server = Server("s")
+    contents = [TextResourceContents(uri="note://1", text="a")]
+    made = ReadResourceResult(contents=contents, meta={"com.example/a": 1}, **own)
+
+    @server.resource("note://1", **declared)
+    async def note() -> ReadResourceResult:
+        return made
+
+    @server.resource("plain://{x}", **declared)
+    async def plain(x: str) -> str:
+        return x
+
+    async with talking(server, revision, cache_ttl=60.0, cache_scope="public") as peer:
+        # What a function keeps and returns again is not changed.
+        results = [await peer.result("resources/read", {"uri": "note://1"}) for _ in range(2)]
+        text = await peer.result("resources/read", {"uri": "plain://x"})
+    assert made == ReadResourceResult(contents=contents, meta={"com.example/a": 1}, **own)
+    for result in results:
+        assert result["_meta"]["com.example/a"] == 1
+        if revision == wire.MODERN:
+            assert (result["ttlMs"], result["cacheScope"]) == expected
+    if revision == wire.MODERN:
+        assert own or (text["ttlMs"], text["cacheScope"]) == expected
+    else:
+        for result in (*results, text):
+            assert not {"ttlMs", "cacheScope", "resultType"} & result.keys()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"cache_ttl": -1},
+        {"cache_ttl": float("nan")},
+        {"cache_ttl": float("inf")},
+        {"cache_scope": "secret"},
+        {"cache_scope": "public", "scopes": ["a"]},
+    ],
+)
+def test_a_hint_that_can_never_be_meant_is_refused(options):
+    with pytest.raises(ValueError, match="cache_"):
+        Server("s").add_resource("note://1", nothing, **options)

@@ -11,7 +11,7 @@ import math
 import typing
 import uuid
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, cast
 
 import jsonschema
 import msgspec
@@ -357,6 +357,41 @@ def test_a_finished_result_keeps_the_promise_of_an_output_schema():
         shape.render(CallToolResult([], structured_content=msgspec.Raw(b'["a"]')), wrap=False)
     # An error promises nothing.
     assert shape.render(CallToolResult([], is_error=True), wrap=False).is_error
+
+
+# ------------------------------------------------------------------------------------------------------ JSON of others
+
+RETURNS: list[tuple[Any, Callable[[msgspec.Raw], Any]]] = [
+    (EMPTY, lambda raw: {"up": raw}),
+    (EMPTY, lambda raw: [raw]),
+    (EMPTY, lambda raw: raw),
+    (EMPTY, lambda raw: [Image(PNG), raw]),
+    (dict, lambda raw: {"up": raw}),
+    (dict[str, Any], lambda raw: {"up": [raw]}),
+    (dict[str, msgspec.Raw], lambda raw: {"up": raw}),
+    (CallToolResult, lambda raw: CallToolResult([], structured_content=raw)),
+    (EMPTY, lambda raw: CallToolResult([], structured_content=cast("Any", {"up": raw}))),
+]
+
+
+@pytest.mark.parametrize(("annotation", "value"), RETURNS, ids=range(len(RETURNS)))
+@pytest.mark.parametrize("wrap", [False, True])
+def test_json_of_others_is_put_on_one_line(annotation: Any, value: Callable[[msgspec.Raw], Any], wrap: bool):
+    raw = msgspec.Raw(b'{\r\n  "a": [1.50,\n\n2]\n}')
+    encoded = msgspec.json.encode(shape_of(annotation).render(value(raw), wrap=wrap))
+    assert b'{"a":[1.50,2]}' in encoded.replace(b'\\"', b'"')
+    assert not {*b"\r\n"} & {*encoded}
+
+
+@pytest.mark.parametrize(("annotation", "value"), RETURNS, ids=range(len(RETURNS)))
+@pytest.mark.parametrize(
+    "foreign", [b"no", b'1},"id":2,"x":{"a":1', b'"\xff"', b'{"a":1}\n\ndata: {}\n\n', b'{"a":"\n"}', b"[1\r2]"]
+)
+def test_what_others_say_is_json_and_is_not_is_refused(
+    annotation: Any, value: Callable[[msgspec.Raw], Any], foreign: bytes
+):
+    with pytest.raises((ResultError, UnicodeError)):
+        shape_of(annotation).render(value(msgspec.Raw(foreign)), wrap=False)
 
 
 # ---------------------------------------------------------------------------------------------------------- raw schemas

@@ -94,7 +94,7 @@ async def test_prompts_and_resources_may_ask_as_well():
         answer = await ctx.elicit("Who?", Name, key="who")
         return f"Greet {answer.content.name}" if answer.content else "Greet nobody"
 
-    @server.resource("card://{kind}")
+    @server.resource("card://{kind}", cache_ttl=30, cache_scope="public")
     async def card(kind: str, ctx: Context) -> str:
         answer = await ctx.elicit("Whose?", Name, key="whose")
         return f"{kind} of {answer.content.name}" if answer.content else ""
@@ -195,18 +195,20 @@ async def test_answers_of_earlier_rounds_travel_in_the_state_alone():
         first = await peer.result("tools/call", hello())
         assert list(asked(first)) == ["who"]
         second = await peer.result("tools/call", hello(inputResponses={"who": NAME}))
-        assert list(asked(second)) == ["sampling-1"]
+        (word,) = asked(second)
+        assert word.startswith("sampling-")
         retry = hello(requestState=second["requestState"])
-        third = await peer.result("tools/call", retry | {"inputResponses": {"sampling-1": SAMPLED}})
-        assert list(asked(third)) == ["roots-1"]
+        third = await peer.result("tools/call", retry | {"inputResponses": {word: SAMPLED}})
+        (places,) = asked(third)
+        assert places.startswith("roots-")
         assert third["requestState"] != second["requestState"]
         # A state can be used again: it holds no more than it did.
         again = await peer.result("tools/call", retry)
-        assert list(asked(again)) == ["sampling-1"]
-        last = hello(requestState=third["requestState"], inputResponses={"roots-1": ROOTS})
+        assert list(asked(again)) == [word]
+        last = hello(requestState=third["requestState"], inputResponses={places: ROOTS})
         assert text_of(await peer.result("tools/call", last)) == "Hi Ada, hi, file:///a"
         # Without the state what was answered in earlier rounds is not known.
-        lost = await peer.result("tools/call", hello(inputResponses={"roots-1": ROOTS}))
+        lost = await peer.result("tools/call", hello(inputResponses={places: ROOTS}))
         assert list(asked(lost)) == ["who"]
 
 
@@ -245,9 +247,10 @@ async def test_an_answer_that_does_not_fit_is_asked_again(answer):
         assert "requestState" not in result
         result = await peer.result("tools/call", hello(inputResponses={"who": NAME}))
         # The same for what a model and a file system are to say.
+        (word,) = asked(result)
         for wrong in (12345, {"role": "assistant"}, {"roots": [{"uri": 5}]}, NAME):
-            retry = hello(requestState=result["requestState"], inputResponses={"sampling-1": wrong})
-            assert list(asked(await peer.result("tools/call", retry))) == ["sampling-1"]
+            retry = hello(requestState=result["requestState"], inputResponses={word: wrong})
+            assert list(asked(await peer.result("tools/call", retry))) == [word]
 
 
 @requirement("T252")
@@ -283,6 +286,126 @@ async def test_two_questions_of_one_key_are_the_authors_mistake(caplog):
     async with talking(server, capabilities=ALL) as peer:
         assert (await peer.call("twice"))["isError"] is True
     assert "Two questions of one call have the key 'same'" in caplog.text
+
+
+async def steps(count: int) -> None:
+    """Come a little later, and still in the same round."""
+    for _ in range(count):
+        await trio.lowlevel.checkpoint()
+
+
+def named(request: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a question: its own words as the name."""
+    return {"action": "accept", "content": {"name": request["params"]["message"]}}
+
+
+@requirement("T245", "T246")
+async def test_siblings_get_their_own_answers_whoever_asks_first():
+    server = Server("s")
+    runs: list[int] = []
+
+    @server.tool
+    async def pair(ctx: Context) -> str:
+        runs.append(1)
+        told: dict[str, str] = {}
+
+        async def ask(message: str, later: int) -> None:
+            await steps(later)
+            answer = await ctx.elicit(message, Name)
+            told[message] = answer.content.name if answer.content else ""
+
+        async with trio.open_nursery() as nursery:
+            # Trio runs siblings in any order; here it is another one in the second run.
+            nursery.start_soon(ask, "Home?", len(runs) % 2)
+            nursery.start_soon(ask, "Work?", 1 - len(runs) % 2)
+        return json.dumps(told, sort_keys=True)
+
+    async with talking(server, capabilities=ALL) as peer:
+        requests = asked(await peer.call("pair"))
+        assert len(requests) == 2
+        params = {"name": "pair", "arguments": {}}
+        params["inputResponses"] = {key: named(request) for key, request in requests.items()}
+        result = await peer.result("tools/call", params)
+        assert json.loads(text_of(result)) == {"Home?": "Home?", "Work?": "Work?"}
+
+
+async def test_the_same_question_can_be_asked_again():
+    server = Server("s")
+
+    @server.tool
+    async def names(ctx: Context) -> str:
+        answers = [await ctx.elicit("And who else?", Name) for _ in range(3)]
+        return ", ".join(answer.content.name for answer in answers if answer.content)
+
+    async with talking(server, capabilities=ALL) as peer:
+        params: dict[str, Any] = {"name": "names", "arguments": {}}
+        for name in ("Ada", "Eve", "Bob"):
+            result = await peer.result("tools/call", params)
+            (key,) = asked(result)
+            params["inputResponses"] = {key: {"action": "accept", "content": {"name": name}}}
+            params |= {"requestState": result["requestState"]} if "requestState" in result else {}
+        assert text_of(await peer.result("tools/call", params)) == "Ada, Eve, Bob"
+
+
+@requirement("T254")
+@pytest.mark.parametrize("key", [None, "sure"])
+async def test_an_answer_is_to_what_was_asked_and_to_nothing_else(key):
+    server = Server("s")
+    amounts = [10]
+
+    @server.tool
+    async def pay(ctx: Context) -> str:
+        sure = await ctx.elicit(f"Pay {amounts[-1]}?", Name, key=key)
+        await ctx.elicit("Who?", Name, key="who")
+        return sure.content.name if sure.content else ""
+
+    async with talking(server, capabilities=ALL) as peer:
+        params: dict[str, Any] = {"name": "pay", "arguments": {}}
+        ((sure, question),) = asked(await peer.result("tools/call", params)).items()
+        second = await peer.result("tools/call", params | {"inputResponses": {sure: named(question)}})
+        assert list(asked(second)) == ["who"]
+        params |= {"requestState": second["requestState"], "inputResponses": {"who": NAME}}
+        amounts.append(1000)
+        ((sure, question),) = asked(await peer.result("tools/call", params)).items()
+        assert question["params"]["message"] == "Pay 1000?"
+        params["inputResponses"] |= {sure: named(question)}
+        assert text_of(await peer.result("tools/call", params)) == "Pay 1000?"
+
+
+async def test_an_answer_on_its_way_is_to_one_question_without_a_key():
+    server = Server("s")
+    amounts = [10]
+
+    @server.tool
+    async def pay(ctx: Context) -> str:
+        return (await ctx.elicit(f"Pay {amounts[-1]}?", Name)).action
+
+    async with talking(server, capabilities=ALL) as peer:
+        ((sure, question),) = asked(await peer.call("pay")).items()
+        amounts.append(1000)
+        params = {"name": "pay", "arguments": {}, "inputResponses": {sure: named(question)}}
+        (question,) = asked(await peer.result("tools/call", params)).values()
+        assert question["params"]["message"] == "Pay 1000?"
+
+
+async def test_one_key_may_ask_one_thing_after_another():
+    server = Server("s")
+
+    @server.tool
+    async def insist(ctx: Context) -> str:
+        first = await ctx.elicit("Who?", Name, key="who")
+        second = await ctx.elicit("Really?", Name, key="who")
+        return f"{first.content and first.content.name} {second.content and second.content.name}"
+
+    async with talking(server, capabilities=ALL) as peer:
+        params: dict[str, Any] = {"name": "insist", "arguments": {}}
+        for message in ("Who?", "Really?"):
+            result = await peer.result("tools/call", params)
+            ((key, question),) = asked(result).items()
+            assert (key, question["params"]["message"]) == ("who", message)
+            params["inputResponses"] = {key: named(question)}
+            params |= {"requestState": result["requestState"]} if "requestState" in result else {}
+        assert text_of(await peer.result("tools/call", params)) == "Who? Really?"
 
 
 async def test_arguments_may_be_any_json():

@@ -85,6 +85,141 @@ async def test_once_is_once_in_either_era(revision):
         assert text_of(await peer.call("buy")) == "1"
 
 
+async def test_once_does_not_wait_for_itself(caplog):
+    server = Server("s")
+
+    @server.tool
+    async def buy(ctx: Context) -> int:
+        return int(await ctx.once("order", lambda: ctx.once("order", lambda: 1)))
+
+    async with talking(server, capabilities=ALL) as peer:
+        assert (await peer.call("buy"))["isError"]
+    assert "What makes 'order' waits for 'order'" in caplog.text
+
+
+@requirement("T250")
+async def test_a_question_does_not_interrupt_what_is_done_once(autojump_clock):
+    server, did = Server("s"), []
+
+    @server.tool
+    async def buy(ctx: Context) -> str:
+        told: list[str] = []
+
+        async def order() -> str:
+            did.append("begun")
+            await trio.sleep(1)
+            did.append("done")
+            return "ordered"
+
+        async def buying() -> None:
+            told.append(await ctx.once("order", order))
+
+        async def asking() -> None:
+            await ctx.elicit("Who?", Name, key="who")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(buying)
+            nursery.start_soon(asking)
+        return told[0]
+
+    async with talking(server, capabilities=ALL) as peer:
+        params: dict[str, Any] = {"name": "buy", "arguments": {}}
+        assert text_of(await to_the_end(peer, "tools/call", params, {"elicitation/create": NAME})) == "ordered"
+    assert did == ["begun", "done"]
+
+
+@ERAS
+async def test_who_wants_the_same_once_at_the_same_time_waits_for_it(revision, autojump_clock):
+    server, did = Server("s"), []
+
+    @server.tool
+    async def buy(ctx: Context) -> str:
+        told: list[int] = []
+
+        async def order() -> int:
+            did.append("order")
+            await trio.sleep(1)
+            return len(did)
+
+        async def buying() -> None:
+            told.append(await ctx.once("order", order))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(buying)
+        return json.dumps(told)
+
+    async with talking(server, revision, ALL) as peer:
+        assert text_of(await peer.call("buy")) == "[1, 1, 1]"
+
+
+async def test_what_has_failed_is_not_kept_and_who_waited_for_it_does_it(autojump_clock):
+    server, did = Server("s"), []
+
+    @server.tool
+    async def buy(ctx: Context) -> str:
+        told: list[str] = []
+
+        async def order() -> str:
+            did.append("order")
+            await trio.sleep(1)
+            if len(did) == 1:
+                raise OSError
+            return "ordered"
+
+        async def buying() -> None:
+            try:
+                told.append(await ctx.once("order", order))
+            except OSError:
+                told.append("failed")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(buying)
+            nursery.start_soon(buying)
+        return ", ".join(told)
+
+    async with talking(server, capabilities=ALL) as peer:
+        assert text_of(await peer.call("buy")) == "failed, ordered"
+    assert did == ["order", "order"]
+
+
+async def test_a_cancelled_call_ends_what_it_does_once_and_begins_no_more(autojump_clock):
+    server, did = Server("s"), []
+
+    @server.tool
+    async def buy(ctx: Context) -> None:
+        async def order() -> None:
+            did.append("begun")
+            await trio.sleep(2)
+            did.append("done")
+
+        await ctx.once("order", order)
+        await ctx.once("mail", lambda: did.append("mail"))
+
+    async with talking(server, capabilities=ALL) as peer:
+        await peer.send(peer.request("tools/call", {"name": "buy", "arguments": {}}, id=7))
+        await trio.sleep(1)
+        await peer.notify("notifications/cancelled", {"requestId": 7})
+        await trio.sleep(2)
+    assert did == ["begun", "done"]
+
+
+async def test_a_question_may_be_what_is_done_once():
+    server, runs = Server("s"), []
+
+    @server.tool
+    async def buy(ctx: Context) -> str:
+        runs.append("run")
+        answer = await ctx.once("who", lambda: ctx.elicit("Who?", Name, key="who"))
+        await ctx.elicit("Sure?", Name, key="sure")
+        return str(answer["content"]["name"])
+
+    async with talking(server, capabilities=ALL) as peer:
+        params: dict[str, Any] = {"name": "buy", "arguments": {}}
+        assert text_of(await to_the_end(peer, "tools/call", params, {"elicitation/create": NAME})) == "Ada"
+    assert runs == ["run"] * 3
+
+
 async def test_a_handlers_own_clean_up_runs_in_each_round():
     server, did = Server("s"), []
 

@@ -375,17 +375,59 @@ def test_a_folder_without_skills_is_refused(tmp_path):
             served(missing)
 
 
-def test_a_skill_inside_a_skill_is_refused(tmp_path):
-    skill(tmp_path, "outer")
-    skill(tmp_path / "outer", "inner")
-    with pytest.raises((SkillError, ValueError), match="outer/inner"):
-        served(tmp_path)
+@pytest.mark.parametrize("below", [".", "outer"])
+async def test_a_skill_inside_a_skill_is_one_of_its_own(tmp_path, below):
+    skill(tmp_path, "outer", **{"a.txt": "", "sub__b.txt": ""})
+    skill(tmp_path / "outer", "inner", path="sub/inner", **{"c.txt": "", "more__d.txt": ""})
+    server = served(tmp_path / below)
+    assert {found.uri: [*found.files] for found in server.skill_folders} == {
+        "skill://outer": [f"skill://outer/{file}" for file in ("SKILL.md", "a.txt", "sub/b.txt")],
+        "skill://outer/sub/inner": [f"skill://outer/sub/inner/{file}" for file in ("SKILL.md", "c.txt", "more/d.txt")],
+    }
+    async with serving(server) as http:
+        assert len((await http.modern("skills/list")).result["skills"]) == 2
+        assert len((await http.modern("resources/list")).result["resources"]) == 6
+        children = (await http.modern("resources/directory/read", {"uri": "skill://outer/sub"})).result["resources"]
+        assert {child["name"] for child in children} == {"b.txt", "inner"}
+
+
+def offered(server: Server) -> tuple[int, ...]:
+    return len(server.skill_entries), len(server.skill_folders), len(server.resources)
 
 
 def test_the_same_skills_twice_are_refused(root):
     server = served(root)
-    with pytest.raises(ValueError, match=r"skill://demo/SKILL\.md"):
+    before = offered(server)
+    with pytest.raises(SkillError, match=r"skill://demo/SKILL\.md"):
         server.skills(root)
+    assert offered(server) == before
+
+
+@pytest.mark.parametrize("uri", ["skill://group/other/SKILL.md", "skill://group/other/notes"])
+def test_of_skills_that_cannot_all_be_served_none_is(root, uri):
+    async def taken() -> str:
+        return ""
+
+    server = Server("s")
+    server.add_resource(uri, taken)
+    with pytest.raises(SkillError, match=uri):
+        server.skills(root)
+    assert offered(server) == (0, 0, 1)
+    server.remove_resource(uri)
+    server.skills(root)
+    server.remove_resource("skill://group/other/SKILL.md")
+    before = offered(server)
+    with pytest.raises(SkillError, match=r"skill://demo/SKILL\.md"):
+        server.skills(root)
+    assert offered(server) == before
+
+
+def test_a_main_file_that_is_no_file_is_refused(root):
+    (root / "zoo" / "SKILL.md").mkdir(parents=True)
+    server = Server("s")
+    with pytest.raises(SkillError, match=r"zoo.SKILL\.md is no file"):
+        server.skills(root)
+    assert offered(server) == (0, 0, 0)
 
 
 @requirement("N199")

@@ -1,18 +1,29 @@
 """What the memory store promises beyond the contract: memory is given back, in small steps, and all is bounded."""
 
 import gc
+import secrets
 import sys
+import tracemalloc
 import weakref
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcpd.errors import SettingError, StoreError, StoreFullError
+from mcpd.protocol.types import ClientCapabilities, Implementation
+from mcpd.sessions.record import SessionRecord, encode_record
 from mcpd.stores import open_store
 from mcpd_stores.memory import SWEEP_EVERY, MemoryBus, MemoryEvents, MemoryRecords, MemoryStore
 
+SESSION = SessionRecord(
+    "2025-11-25",
+    msgspec.convert({"roots": {"listChanged": True}, "sampling": {}, "elicitation": {}}, ClientCapabilities),
+    msgspec.convert({"name": "example-client", "title": "Example", "version": "1.2.3"}, Implementation),
+    initialized=True,
+)
 CHUNK = 250  # records; what may be freed without letting other tasks run
 
 
@@ -143,8 +154,10 @@ async def test_a_full_store_drops_nothing(mock_clock: MockClock, dropped: list[s
     assert dropped == []
 
 
-async def test_a_sweep_lets_other_tasks_run(mock_clock: MockClock, records: MemoryRecords) -> None:
-    await fill(records, range(20_000), 60)
+@pytest.mark.parametrize("ttls", [1, 10_000])
+async def test_a_sweep_lets_other_tasks_run(mock_clock: MockClock, records: MemoryRecords, ttls: int) -> None:
+    for key in range(50_000):
+        await records.create(str(key), b"x", ttl=60 - (key % ttls) / 1_000)
     mock_clock.jump(60)
     watch = LongestStep(records)
     trio.lowlevel.add_instrument(watch)
@@ -153,11 +166,11 @@ async def test_a_sweep_lets_other_tasks_run(mock_clock: MockClock, records: Memo
         await records.sweep()
     finally:
         trio.lowlevel.remove_instrument(watch)
-    assert records.expired == 20_000
+    assert records.expired == 50_000
     assert records._index.size == 0
     assert records._orders == {}
     assert watch.longest <= CHUNK
-    assert watch.steps >= 80
+    assert watch.steps >= 200
 
 
 async def test_a_sweep_can_be_cancelled_and_taken_up_again(mock_clock: MockClock, records: MemoryRecords) -> None:
@@ -214,6 +227,75 @@ async def test_a_living_record_is_not_swept(mock_clock: MockClock, records: Memo
     await records.sweep()
     assert dropped == ["b"]
     assert await records.load("a", ttl=60) == b""
+
+
+async def test_an_idle_session_is_small(mock_clock: MockClock, records: MemoryRecords) -> None:
+    number = 5_000
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(number):
+            key = secrets.token_urlsafe(18)
+            await records.create(key, encode_record(SESSION), ttl=60)
+            # It is used once, and from then on lives longer. The key is another string each time, as in a request.
+            assert await records.load(key[:7] + key[7:], ttl=1800) is not None
+        each = (tracemalloc.get_traced_memory()[0] - before) / number
+    finally:
+        tracemalloc.stop()
+    assert len(encode_record(SESSION)) > 100
+    assert each < 450  # bytes; the goal is 600 of RSS, which also has what the allocator adds
+
+
+async def test_what_is_in_use_is_passed_over_once(mock_clock: MockClock) -> None:
+    # A thousand open streams, whose sessions nobody used for longer than the others.
+    records = MemoryRecords(2_000, lambda _: None)
+    await fill(records, range(2_000), 60)
+    busy = {str(key) for key in range(1_000)}
+
+    class Spare(set[str]):
+        asked = 0
+
+        def __contains__(self, key: object) -> bool:
+            self.asked += 1
+            return super().__contains__(key)
+
+    spare = Spare(busy)
+    for key in range(2_000, 2_100):
+        await records.create(str(key), b"x", ttl=60, spare=spare)
+    assert records.evicted == 100
+    assert spare.asked <= 1_000 + 3 * 100
+    assert all([await records.load(key, ttl=60) is not None for key in busy])
+
+
+async def test_passing_over_what_is_in_use_lets_other_tasks_run(mock_clock: MockClock) -> None:
+    records = MemoryRecords(2_000, lambda _: None)
+    await fill(records, range(2_000), 60)
+    passed = 0
+
+    async def watch() -> None:
+        nonlocal passed
+        while True:
+            passed += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        await trio.lowlevel.checkpoint()
+        passed = 0
+        with pytest.raises(StoreFullError):
+            await records.create("one more", b"x", ttl=60, spare={str(key) for key in range(2_000)})
+        assert passed >= 2_000 // CHUNK
+        nursery.cancel_scope.cancel()
+
+
+async def test_counting_does_not_wait_for_a_sweep(mock_clock: MockClock, records: MemoryRecords) -> None:
+    await fill(records, range(10_000), 60)
+    await records.create("alive", b"x", ttl=1800)
+    mock_clock.jump(60)
+    # Whoever looks at the metrics while ten thousand wait to be swept must not stop the loop to look at each.
+    assert 10_001 - CHUNK <= await records.count() <= 10_001
+    await records.sweep()
+    assert await records.count() == 1
 
 
 async def test_records_are_nothing_to_the_garbage_collector(records: MemoryRecords, mock_clock: MockClock) -> None:
@@ -352,6 +434,44 @@ async def test_events_go_with_their_session(how: str, autojump_clock: MockClock)
         assert store.events._order == {}
         assert store.events._bytes == 0
         nursery.cancel_scope.cancel()
+
+
+async def test_a_stream_that_only_began_is_small_and_can_be_resumed(mock_clock: MockClock) -> None:
+    log = MemoryEvents()
+    number = 5_000
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        ids = [await log.append(f"{session:024}", "0", b"") for session in range(number)]
+        each = (tracemalloc.get_traced_memory()[0] - before) / number
+    finally:
+        tracemalloc.stop()
+    assert each < 300  # bytes, the session's name and the id among them
+    assert await log.read(f"{7:024}", "0", after=ids[7]) == ([], False)
+    assert await log.read(f"{7:024}", "0", after=ids[8]) is None
+    assert await log.read(f"{8:024}", "1", after=ids[8]) is None
+    next_ = await log.append(f"{8:024}", "0", b"x")
+    assert await log.read(f"{8:024}", "0", after=ids[8]) == ([(next_, b"x")], False)
+    for session in range(number):
+        await log.forget(f"{session:024}")
+    assert log._begun.size == 0
+    assert log._sessions == {}
+    assert await log.read(f"{9:024}", "0", after=ids[9]) is None
+
+
+async def test_who_waits_for_a_stream_that_only_began_is_woken(autojump_clock: MockClock) -> None:
+    log = MemoryEvents()
+    id_ = await log.append("s", "0", b"")
+    with trio.fail_after(1):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: log.wait("s", "0", after=id_))
+            await wait_all_tasks_blocked()
+            await log.append("s", "0", b"x")
+    with trio.fail_after(1):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: log.wait("s", "0", after="2"))
+            await wait_all_tasks_blocked()
+            await log.forget("s")
 
 
 async def test_events_of_another_kind_stay(autojump_clock: MockClock) -> None:

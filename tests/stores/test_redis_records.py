@@ -8,6 +8,7 @@ import redis
 import trio
 
 from mcpd.errors import StoreFullError
+from mcpd.ports import Inspectable
 from mcpd.protocol.types import ClientCapabilities, Implementation
 from mcpd.sessions.record import SessionRecord, encode_record
 from tests.stores.redis_server import RedisServer, calls, keys_without_ttl, running, server, shift, until
@@ -321,6 +322,78 @@ async def test_a_full_store_of_busy_sessions_is_decided_quickly(redis_server: Re
         assert await records.load(keys[1000], ttl=TTL) is None
 
 
+# ------------------------------------------------------------------------------------------------------ looking into it
+
+
+async def test_pages_miss_nothing_that_is_there_all_the_time(redis_server: RedisServer) -> None:
+    async with running(redis_server.url()) as (store,):
+        records = store.records("session")
+        assert isinstance(records, Inspectable)
+        assert await records.page("", limit=10) == ([], "")
+        keys = [f"key {number}" for number in range(250)]
+        for key in keys:
+            await records.create(key, key.encode(), ttl=TTL)
+        # Many share one deadline, to the millisecond.
+        await records.renew(keys[:200], ttl=TTL)
+        seen: list[str] = []
+        cursor = ""
+        for step in range(100):
+            found, cursor = await records.page(cursor, limit=7)
+            seen += [kept.record.decode() for kept in found]
+            assert all(0 < kept.left <= 2 * TTL and records.name(kept.record.decode()) == kept.name for kept in found)
+            if not cursor:
+                break
+            # What the cursor stands at is used, or deleted, before the next page.
+            last = found[-1].record.decode()
+            if step % 3 == 0:
+                await records.renew([last], ttl=TTL * 2)
+            elif step % 3 == 1:
+                await records.delete(last)
+        assert set(seen) == set(keys)
+        assert len(seen) <= 250 + 20  # those that were used come again
+
+
+async def test_who_looks_uses_nothing(redis_server: RedisServer) -> None:
+    url = redis_server.url()
+    with redis_server.client() as client:
+        async with running(url, url) as (one, two):
+            records, sight = one.records("session"), two.records("session")
+            await records.create("a", b"1", ttl=TTL)
+            shift(client, TTL / 2)
+            ((kept,), _) = await sight.page("", limit=10)
+            assert kept == (records.name("a"), b"1", pytest.approx(TTL / 2, abs=2))
+            found = await sight.peek(kept.name)
+            assert found is not None
+            assert found.left <= kept.left
+            shift(client, TTL / 2 + 1)
+            assert await sight.page("", limit=10) == ([], "")
+            assert await sight.peek(kept.name) is None
+            assert await records.load("a", ttl=TTL) is None
+
+
+async def test_what_is_removed_takes_its_events_along(redis_server: RedisServer) -> None:
+    async with running(redis_server.url()) as (store,):
+        records = store.records("session")
+        await records.create("a", b"1", ttl=TTL)
+        id_ = await store.events.append("a", "1", b"")
+        name = records.name("a")
+        assert await records.remove(name)
+        assert not await records.remove(name)
+        assert await store.events.read("a", "1", after=id_) is None
+        assert (await records.load("a", ttl=TTL), await records.count()) == (None, 0)
+
+
+@pytest.mark.parametrize("name", ["", "a", "*", "x" * 22 + "\n", "x" * 23, "{}:session:" + "x" * 22, "é" * 22])
+async def test_what_is_no_name_and_no_cursor(name: str, redis_server: RedisServer) -> None:
+    async with running(redis_server.url()) as (store,):
+        records = store.records("session")
+        assert await records.peek(name) is None
+        assert not await records.remove(name)
+        for cursor in {name, f"1.{name}", f"{name}.{'x' * 22}"} - {""}:
+            with pytest.raises(ValueError, match="is no cursor of this store"):
+                await records.page(cursor, limit=1)
+
+
 # --------------------------------------------------------------------------------------------------------------- events
 
 
@@ -385,10 +458,10 @@ async def test_a_subscriber_hears_again_after_its_connection_was_lost(redis_serv
         with redis_server.client() as client:
             client.client_kill_filter(_type="pubsub")
         with trio.fail_after(5):
-            while not messages.statistics().current_buffer_used:
-                await store.bus.publish("t", b"x")
-                await trio.sleep(0.02)
-        assert await messages.receive() == b"x"
+            # It is told that something may have been lost; from then on nothing is.
+            assert await messages.receive() == b""
+            await store.bus.publish("t", b"x")
+            assert await messages.receive() == b"x"
 
 
 async def test_the_bus_leaves_nothing_behind(redis_server: RedisServer) -> None:

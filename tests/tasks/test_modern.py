@@ -8,6 +8,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mcpd import Context, Server
+from mcpd.tasks.tasks import LOOK_AGAIN
 from tests.harness import META, call_params
 from tests.requirements import requirement
 from tests.tasks.jobs import EXTENSION, RELATED, TASKS, Sure, begin, check, get, jobs, request, served, until
@@ -472,7 +473,7 @@ async def test_a_subscription_tells_what_becomes_of_a_task(autojump_clock):
         filters = {"notifications": {"taskIds": [task_id, "unknown"]}}
         async with http.open_modern("subscriptions/listen", filters, id="listen", capabilities=TASKS) as stream:
             acknowledged = await stream.message()
-            assert acknowledged["params"]["notifications"]["taskIds"][0] == task_id
+            assert acknowledged["params"]["notifications"] == {"taskIds": [task_id]}
             seen: list[str] = []
             key = next(iter((await until(http, task_id, "input_required"))["inputRequests"]))
             for _ in range(2):
@@ -487,5 +488,39 @@ async def test_a_subscription_tells_what_becomes_of_a_task(autojump_clock):
                 assert params["taskId"] == task_id
                 check(params, None)
                 seen.append(params["status"])
+            # All that was asked for is over.
+            (result,) = await stream.rest()
+            assert result["result"] == {"resultType": "complete", "_meta": {META + "subscriptionId": "listen"}}
         assert seen[-1] == "completed"
         assert other["taskId"] != task_id
+
+
+@requirement("S242", "X311")
+async def test_a_subscription_to_no_task_of_the_callers_ends_at_once(autojump_clock):
+    async with served(jobs()) as http:
+        for unknown in ("unknown", f"t{2**44 - 1:x}_{'x' * 24}"):
+            filters = {"notifications": {"taskIds": [unknown]}}
+            async with http.open_modern("subscriptions/listen", filters, capabilities=TASKS) as stream:
+                acknowledged, result = await stream.rest()
+            assert acknowledged["params"]["notifications"] == {}
+            assert result["result"]["resultType"] == "complete"
+
+
+@requirement("S242")
+async def test_a_subscription_tells_of_tasks_that_are_over_already_and_then_of_the_others(autojump_clock):
+    async with served(jobs(), task_ttl=60.0) as http:
+        done = (await begin(http, "work", {"seconds": 0}))["taskId"]
+        await until(http, done, "completed")
+        expiring = (await begin(http, "work", {"seconds": 1_000}))["taskId"]
+        for more in ({}, {"toolsListChanged": True}):
+            filters = {"notifications": {"taskIds": [done], **more}}
+            async with http.open_modern("subscriptions/listen", filters, capabilities=TASKS) as stream:
+                assert (await stream.message())["params"]["notifications"]["taskIds"] == [done]
+                assert (await stream.message())["params"]["status"] == "completed"
+                if not more:
+                    assert [message["result"]["resultType"] for message in await stream.rest()] == ["complete"]
+        filters = {"notifications": {"taskIds": [expiring]}}
+        async with http.open_modern("subscriptions/listen", filters, capabilities=TASKS) as stream:
+            await stream.message()
+            await trio.sleep(60 + 2 * LOOK_AGAIN)
+            assert [message.get("method") for message in await stream.rest()] == [None]

@@ -223,7 +223,8 @@ def blob(name: str) -> bytes:
     return name.encode()
 
 
-server.add_resource("blob://{name}", blob, name="blob", meta={"a": 1})
+server.add_resource("blob://{name}", blob, name="blob", meta={"a": 1}, cache_ttl=60, cache_scope="public")
+server.add_resource("blob://{name}", blob, cache_scope="secret")  # type: ignore[arg-type]
 server.remove_resource("blob://{name}")
 
 

@@ -6,9 +6,11 @@ import itertools
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import trio
 
 from mcpd.ports import Event
+from mcpd_stores.memory.index import Index
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,8 +19,14 @@ _CHUNK: Final = 250
 """Streams dropped between two checkpoints."""
 
 
+class _Begun(msgspec.Struct, gc=False):
+    # Most sessions have one stream that never has more than the event that begins it, for nothing changes. In full
+    # these streams would cost more than all else that is kept of a session.
+    stream: str
+    number: int
+
+
 class _Stream:
-    # Most streams only ever have the event that begins them, and nobody waits for more: they should cost little.
     __slots__ = ("changed", "events", "finished", "size", "touched")
 
     def __init__(self) -> None:
@@ -50,7 +58,11 @@ class MemoryEvents:
         self._max_bytes = max_bytes
         self._keep = keep
         self._numbers = itertools.count(1)
+        # At most one of a session; it is not below then.
+        self._begun: Index[_Begun] = Index()
         self._sessions: dict[str, dict[str, _Stream]] = {}
+        # Those that are finished, in the order in which they were.
+        self._finished: OrderedDict[tuple[str, str], _Stream] = OrderedDict()
         # By last event, the one that was silent longest first.
         self._order: OrderedDict[tuple[str, str], _Stream] = OrderedDict()
         self._bytes = 0
@@ -59,18 +71,17 @@ class MemoryEvents:
     async def append(self, session: str, stream: str, data: bytes, *, last: bool = False) -> str:
         """Add an event and return its id: a number that no other event of this process has."""
         await trio.lowlevel.checkpoint()
-        streams = self._sessions.setdefault(session, {})
-        found = streams.get(stream)
-        if found is None:
-            found = streams[stream] = _Stream()
         number = next(self._numbers)
+        found = self._find(session, stream)
+        if found is None:
+            if not data and not last and session not in self._sessions and self._begun.get(session) is None:
+                self._begun.add(session, _Begun(stream, number))
+                return str(number)
+            found = self._new(session, stream)
         found.events.append((number, data))
         found.size += len(data)
         self._bytes += len(data)
-        found.finished = last
-        found.touched = trio.current_time()
-        self._order[session, stream] = found
-        self._order.move_to_end((session, stream))
+        self._touch((session, stream), found, last=last)
         if len(found.events) > self._per_stream:
             self._drop_event(found)
         while self._bytes > self._max_bytes:
@@ -85,7 +96,7 @@ class MemoryEvents:
     async def read(self, session: str, stream: str, *, after: str) -> tuple[Sequence[Event], bool] | None:
         """The events after *after*; None when there is no such event of this stream."""
         await trio.lowlevel.checkpoint()
-        found = self._sessions.get(session, {}).get(stream)
+        found = self._find(session, stream)
         # The id must be one we gave: not "+1", not a digit of another script, not one of another stream.
         if found is None or not after.isascii() or not after.isdigit():
             return None
@@ -97,7 +108,7 @@ class MemoryEvents:
 
     async def wait(self, session: str, stream: str, *, after: str) -> None:
         """Return when the stream has an event after *after*, or is gone."""
-        found = self._sessions.get(session, {}).get(stream)
+        found = self._find(session, stream)
         if found is None or found.finished or (found.events and str(found.events[-1][0]) != after):
             await trio.lowlevel.checkpoint()
             return
@@ -112,20 +123,48 @@ class MemoryEvents:
 
     def forget_now(self, session: str) -> None:
         """The same, for who cannot wait."""
+        if self._begun.get(session) is not None:
+            self._begun.remove(session)
         for stream in list(self._sessions.get(session, ())):
             self._drop_stream(session, stream)
 
     async def sweep(self) -> None:
         """Drop the streams that finished long ago."""
         deadline = trio.current_time() - self._keep
-        old = itertools.takewhile(lambda item: item[1].touched <= deadline, self._order.items())
-        due = [(key, stream) for key, stream in old if stream.finished]
-        for number, (key, stream) in enumerate(due, 1):
-            if self._order.get(key) is stream and stream.touched <= deadline:
-                self._drop_stream(*key)
-            if number % _CHUNK == 0:
+        dropped = 0
+        while self._finished:
+            key, stream = next(iter(self._finished.items()))
+            if stream.touched > deadline:
+                break
+            self._drop_stream(*key)
+            dropped += 1
+            if dropped % _CHUNK == 0:
                 await trio.lowlevel.checkpoint()
         await trio.lowlevel.checkpoint()
+
+    def _find(self, session: str, stream: str) -> _Stream | None:
+        begun = self._begun.get(session)
+        if begun is None or begun.stream != stream:
+            return self._sessions.get(session, {}).get(stream)
+        # There is more to it now.
+        self._begun.remove(session)
+        found = self._new(session, stream)
+        found.events.append((begun.number, b""))
+        self._touch((session, stream), found, last=False)
+        return found
+
+    def _new(self, session: str, stream: str) -> _Stream:
+        found = self._sessions.setdefault(session, {})[stream] = _Stream()
+        return found
+
+    def _touch(self, key: tuple[str, str], stream: _Stream, *, last: bool) -> None:
+        stream.finished = last
+        stream.touched = trio.current_time()
+        self._order[key] = stream
+        self._order.move_to_end(key)
+        self._finished.pop(key, None)
+        if last:
+            self._finished[key] = stream
 
     def _drop_event(self, stream: _Stream) -> None:
         _, data = stream.events.pop(0)
@@ -135,6 +174,7 @@ class MemoryEvents:
 
     def _drop_stream(self, session: str, stream: str) -> None:
         found = self._order.pop((session, stream))
+        self._finished.pop((session, stream), None)
         self._bytes -= found.size
         streams = self._sessions[session]
         del streams[stream]

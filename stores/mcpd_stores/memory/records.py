@@ -16,14 +16,13 @@ import trio
 
 from mcpd.errors import RecordExistsError, StoreFullError
 from mcpd.ports import Dropped
+from mcpd_stores.memory.index import Index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
 CHUNK: Final = 250
 """Records looked at between two checkpoints: a million that expire together must not stop the loop."""
-_PARTS: Final = 251
-"""Of the index. A prime, so that the keys of one part differ in the bits by which a dict places them."""
 
 
 class _Order:
@@ -54,33 +53,6 @@ class _Record(msgspec.Struct, gc=False):
         return self.deadline - self.order.ttl
 
 
-class _Index:
-    """A dict in parts: growing copies one part, not a million records at once."""
-
-    __slots__ = ("_parts", "size")
-
-    def __init__(self) -> None:
-        self._parts: list[dict[str, _Record]] = [{} for _ in range(_PARTS)]
-        self.size = 0
-
-    def get(self, key: str) -> _Record | None:
-        return self._parts[hash(key) % _PARTS].get(key)
-
-    def at(self, key: str) -> _Record:
-        return self._parts[hash(key) % _PARTS][key]
-
-    def add(self, record: _Record) -> None:
-        self._parts[hash(record.key) % _PARTS][record.key] = record
-        self.size += 1
-
-    def remove(self, key: str) -> None:
-        part = self._parts[hash(key) % _PARTS]
-        del part[key]
-        self.size -= 1
-        if not part:
-            part.clear()  # else it would keep the room it once needed
-
-
 class MemoryRecords:
     """`mcpd.ports.RecordStore` in this process. Keys may be any strings; they are only ever compared."""
 
@@ -88,7 +60,7 @@ class MemoryRecords:
         """Args: *capacity*: how many records at most; *dropped*: called with each key that expired or gave way."""
         self._capacity = capacity
         self._dropped = dropped
-        self._index = _Index()
+        self._index: Index[_Record] = Index()
         self._orders: dict[float, _Order] = {}
         self.evicted = 0
         self.expired = 0
@@ -113,7 +85,7 @@ class MemoryRecords:
             if not await self._evict_one(spare):
                 raise StoreFullError(f"All {self._capacity} records are in use")
         new = _Record(key, record, now + ttl, self._order(ttl))
-        self._index.add(new)
+        self._index.add(key, new)
         self._append(new)
 
     async def load(self, key: str, *, ttl: float) -> bytes | None:
@@ -185,7 +157,7 @@ class MemoryRecords:
                 looked += 1
                 if looked % CHUNK == 0:
                     await trio.lowlevel.checkpoint()
-                record = None if order.first is None else self._index.at(order.first)
+                record = None if order.first is None else self._index[order.first]
                 if record is None or record.deadline > now:
                     break
                 self._drop(record, now)
@@ -194,7 +166,7 @@ class MemoryRecords:
         for order in self._orders.values():
             key = order.first
             while key is not None:
-                record = self._index.at(key)
+                record = self._index[key]
                 if record.deadline > now:
                     break
                 yield record
@@ -218,7 +190,7 @@ class MemoryRecords:
                 await self._pass_over(order, spare)
         now = trio.current_time()
         # Each order begins with its least recently used record, and the oldest of these is the oldest of all.
-        firsts = [self._index.at(order.first) for order in self._orders.values() if order.first is not None]
+        firsts = [self._index[order.first] for order in self._orders.values() if order.first is not None]
         idle = [
             record for record in firsts if record.deadline <= now or (spare is not None and record.key not in spare)
         ]
@@ -231,7 +203,7 @@ class MemoryRecords:
         """Let the order begin with a record that may give way, if it has one."""
         for passed in range(1, order.size + 1):
             now = trio.current_time()
-            record = None if order.first is None else self._index.at(order.first)
+            record = None if order.first is None else self._index[order.first]
             if record is None or record.deadline <= now or record.key not in spare:
                 return
             # To be in use is to be used now: it goes to the end, or every search would begin with it again.
@@ -263,7 +235,7 @@ class MemoryRecords:
         if order.last is None:
             order.first = key
         else:
-            self._index.at(order.last).after = key
+            self._index[order.last].after = key
         order.last = key
         order.size += 1
 
@@ -272,11 +244,11 @@ class MemoryRecords:
         if record.before is None:
             order.first = record.after
         else:
-            self._index.at(record.before).after = record.after
+            self._index[record.before].after = record.after
         if record.after is None:
             order.last = record.before
         else:
-            self._index.at(record.after).before = record.before
+            self._index[record.after].before = record.before
         order.size -= 1
         if not order.size:
             del self._orders[order.ttl]

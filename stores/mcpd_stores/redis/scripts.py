@@ -198,10 +198,13 @@ PAGE: Final = Script(
 -- It goes by deadline. A record that is used meanwhile moves to the end, where it is met again; none is passed over.
 local first = 0
 if ARGV[5] then
-  if redis.call('ZSCORE', index, ARGV[5]) == ARGV[4] then
-    first = redis.call('ZRANK', index, ARGV[5]) + 1
-  else
-    first = redis.call('ZCOUNT', index, '-inf', '(' .. ARGV[4])
+  -- The one shown last may be gone, and many may have its score: look for its place by halves.
+  local score, beyond = tonumber(ARGV[4]), redis.call('ZCARD', index)
+  while first < beyond do
+    local middle = math.floor((first + beyond) / 2)
+    local there = redis.call('ZRANGE', index, middle, middle, 'WITHSCORES')
+    local other = tonumber(there[2])
+    if other < score or (other == score and there[1] <= ARGV[5]) then first = middle + 1 else beyond = middle end
   end
 end
 local members = redis.call('ZRANGE', index, first, first + ARGV[3] - 1, 'WITHSCORES')

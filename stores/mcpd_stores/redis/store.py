@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -19,6 +20,8 @@ from mcpd_stores.redis.replies import ReplyError, explain
 
 REFRESH_EVERY: Final = 1.0
 """Seconds after which the indexes hear what was used."""
+SWEEP_EVERY: Final = 15.0
+"""Seconds after which what has expired is struck off the indexes, also when nobody creates or counts."""
 
 
 class RedisStore:
@@ -82,9 +85,13 @@ class RedisStore:
                 await nursery.start(self._subscriptions.run)
                 await self._try_out()
                 task_status.started()
+                swept = trio.current_time()
                 while True:
                     await trio.sleep(REFRESH_EVERY)
                     await self.refresh()
+                    if trio.current_time() - swept >= SWEEP_EVERY:
+                        swept = trio.current_time()
+                        await self._sweep()
         except BaseExceptionGroup as group:
             found = only(group)
             if isinstance(found, StoreError):
@@ -95,6 +102,11 @@ class RedisStore:
         """Tell the indexes what was used; `run` does so every second."""
         for records in list(self._records.values()):
             await records.refresh()
+
+    async def _sweep(self) -> None:
+        with suppress(StoreError):  # it is away; the next time will do
+            for records in list(self._records.values()):
+                await records.count()
 
     async def ping(self) -> None:
         """Both connections answer."""
