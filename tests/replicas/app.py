@@ -66,12 +66,12 @@ async def spell(ctx: Context, word: str, pause: float) -> str:
 
 
 @server.tool
-async def hold(ctx: Context, label: str) -> str:
-    """Go on for ever; the log says what became of it."""
+async def hold(ctx: Context, label: str, seconds: float = 1e9) -> str:
+    """Go on for ever, or nearly; the log says what became of it."""
     await ctx.progress(1)
     print(f"holding {label}", file=sys.stderr, flush=True)
     try:
-        await trio.sleep_forever()
+        await trio.sleep(seconds)
     except trio.Cancelled:
         print(f"cancelled {label}", file=sys.stderr, flush=True)
         raise
@@ -79,9 +79,9 @@ async def hold(ctx: Context, label: str) -> str:
 
 
 @server.tool
-async def ask(ctx: Context, question: str) -> str:
+async def ask(ctx: Context, question: str, timeout: float = 600.0) -> str:
     """Ask the user, and tell who asked and what was answered."""
-    answer = await ctx.elicit(question, Name, key="name")
+    answer = await ctx.elicit(question, Name, key="name", timeout=timeout)
     return f"{os.getpid()} {answer.action} {answer.content.name if answer.content else None}"
 
 

@@ -1,7 +1,7 @@
-"""A balancer: each request goes to the next replica, whatever session it belongs to and on whichever connection it came.
+"""A balancer: each request goes to the next replica, whichever session or connection it belongs to.
 
-It answers nothing by itself but 502, retries nothing that a replica has begun to read, and passes bytes on as they come.
-After each response the connection is closed, so that a client's next request is balanced again.
+It answers nothing by itself but 502, retries nothing that a replica has begun to read, and passes bytes on as they
+come. After each response the connection is closed, so that a client's next request is balanced again.
 """
 
 from collections.abc import AsyncGenerator, Iterable

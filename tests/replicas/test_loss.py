@@ -58,7 +58,7 @@ async def test_calls_and_tasks_of_a_killed_replica_end_with_an_error(redis_serve
             assert not listening.ended
             assert (await at(session, b).post("ping")).status == 200
         with trio.fail_after(20):
-            while (found := await get(b, task["taskId"]))["status"] == "working":
+            while (found := await get(b, task["taskId"]))["status"] == "working":  # noqa: ASYNC110
                 await trio.sleep(0.5)
         assert (found["status"], found["error"]["message"]) == ("failed", "The server that ran the task is gone")
 

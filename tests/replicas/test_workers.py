@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import AbstractContextManager
 
 import psutil
 import pytest
@@ -20,7 +21,9 @@ from tests.replicas.group import APP
 from tests.stores.redis_server import RedisServer, until
 
 
-def workers(redis: RedisServer, *options: str, code: int | None = 0, number: int = 3):  # noqa: ANN201 - as `process`
+def workers(
+    redis: RedisServer, *options: str, code: int | None = 0, number: int = 3
+) -> AbstractContextManager[Process]:
     return process(APP, "--store", redis.url(), "--workers", str(number), *options, code=code)
 
 
@@ -137,7 +140,7 @@ async def test_a_second_signal_ends_all_at_once(redis_server: RedisServer) -> No
     assert not any(psutil.pid_exists(pid) for pid in everybody)
 
 
-async def test_a_signal_during_the_start_ends_it(redis_server: RedisServer) -> None:
+def test_a_signal_during_the_start_ends_it(redis_server: RedisServer) -> None:
     command = [
         sys.executable,
         "-m",
@@ -206,8 +209,11 @@ def test_a_port_that_is_taken_is_said_once(redis_server: RedisServer) -> None:
     assert (done.returncode, done.stderr) == (2, f"mcpd: Cannot listen on 127.0.0.1:{port}: Address already in use\n")
 
 
-def test_logs_of_workers_are_lines_of_their_own(redis_server: RedisServer) -> None:
+async def test_logs_of_workers_are_lines_of_their_own(redis_server: RedisServer) -> None:
     with workers(redis_server, "--log-format", "json", number=2) as parent:
-        pass
-    logged = [json.loads(line) for line in parent.stderr.splitlines() if line.startswith("{")]
+        await all_serve(parent, children(parent))
+        parent.signal(signal.SIGTERM)
+        assert await trio.to_thread.run_sync(parent.wait) == 0
+        said = parent.stderr
+    logged = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     assert len([each for each in logged if "draining" in each["message"]]) == 2

@@ -28,6 +28,7 @@ class RedisBus:
         """Args: *names*: how channels are called. The connections come with `use`."""
         self._names = names
         self._channels: dict[bytes, set[trio.MemorySendChannel[bytes]]] = {}
+        self._again: set[bytes] = set()
         self._link: Link
         self._subscriptions: Link
         self.dropped = 0
@@ -80,7 +81,8 @@ class RedisBus:
                     self._subscriptions.post("UNSUBSCRIBE", name)
 
     def resubscribe(self, link: Link) -> None:
-        """There is a new connection: it knows of no subscription yet."""
+        """There is a new connection: it knows of no subscription yet, and messages have been missed."""
+        self._again = set(self._channels)
         for name in self._channels:
             link.post("SUBSCRIBE", name)
 
@@ -90,6 +92,10 @@ class RedisBus:
         if kind == b"message":
             self._deliver(message[1], message[2])
             return True
+        if kind == b"subscribe" and message[1] in self._again:
+            # From here on nothing is missed; what was missed before, subscribers have to look up.
+            self._again.discard(message[1])
+            self._deliver(message[1], b"")
         return kind not in {b"subscribe", b"unsubscribe"}
 
     def _deliver(self, channel: bytes, message: bytes) -> None:
