@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from functools import partial
 from typing import Any
 
@@ -44,6 +45,8 @@ class Passes(trio.abc.Instrument):
     def __init__(self) -> None:
         self._cpu = self._wall = 0.0
         self.longest = (0.0, 0.0)
+        self.all: deque[float] = deque(maxlen=100_000)
+        """Processor time of the last ones, in seconds."""
 
     def after_io_wait(self, timeout: float) -> None:
         """A pass begins."""
@@ -53,6 +56,7 @@ class Passes(trio.abc.Instrument):
         """It ends."""
         if self._wall:
             cpu, wall = time.thread_time() - self._cpu, time.perf_counter() - self._wall
+            self.all.append(cpu)
             self.longest = max(self.longest[0], cpu), max(self.longest[1], wall)
 
 
@@ -78,11 +82,19 @@ async def jump(seconds: float) -> str:
 
 @server.tool
 async def look() -> dict[str, Any]:
-    """What is there; and the longest pass since the last look, in ms of processor time and on the clock."""
+    """What is there; and of the passes since the last look the longest, in ms, and the processor time at p99, in us."""
     records = store.records("session")
     cpu, wall = passes.longest
     passes.longest = (0.0, 0.0)
-    return {"alive": await records.count(), "expired": records.expired, "cpu_ms": cpu * 1e3, "wall_ms": wall * 1e3}
+    ordered = sorted(passes.all)
+    passes.all.clear()
+    return {
+        "alive": await records.count(),
+        "expired": records.expired,
+        "cpu_ms": cpu * 1e3,
+        "wall_ms": wall * 1e3,
+        "cpu_p99_us": ordered[int(len(ordered) * 0.99)] * 1e6 if ordered else 0.0,
+    }
 
 
 async def main(port: int, heartbeat: float) -> None:

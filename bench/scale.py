@@ -180,9 +180,17 @@ class Bench:
         small.reconnect()
         task = self._progress.add_task(f"calls at {size:,}", total=self._options.rounds)
         grown.look(grown.sessions[0])
+        longest = 0.0
         for number in range(self._options.rounds):
             pair = (small, grown) if number % 2 else (grown, small)  # neither is always the first
-            taken_by = {each: each.calls(self._options.calls) for each in pair}
+            taken_by: dict[Subject, list[float]] = {}
+            cpu: dict[Subject, float] = {}
+            for each in pair:
+                each.look(each.sessions[0])
+                taken_by[each] = each.calls(self._options.calls)
+                looked = each.look(each.sessions[0])
+                cpu[each] = looked["cpu_p99_us"]
+                longest = max(longest, looked["cpu_ms"]) if each is grown else longest
             pings, creations = grown.pings(200), grown.creations(100)
             rounds.append(
                 {
@@ -190,13 +198,15 @@ class Bench:
                     "call_p99_us": percentile(taken_by[grown], 0.99),
                     "p50_ratio": percentile(taken_by[grown], 0.5) / percentile(taken_by[small], 0.5),
                     "p99_ratio": percentile(taken_by[grown], 0.99) / percentile(taken_by[small], 0.99),
+                    "cpu_p99_us": cpu[grown],
+                    "cpu_p99_ratio": cpu[grown] / cpu[small],
                     "touch_p50_us": percentile(pings, 0.5),
                     "create_p50_us": percentile(creations, 0.5),
                 }
             )
             self._progress.advance(task)
         row = {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
-        return row | {"pass_cpu_ms": grown.look(grown.sessions[0])["cpu_ms"]}
+        return row | {"pass_cpu_ms": max(longest, grown.look(grown.sessions[0])["cpu_ms"])}
 
     def _expire(self, fresh: Subject) -> Row:
         full = fresh.resident()
@@ -299,6 +309,8 @@ def page(rows: list[Row], streams: list[Row], notes: list[str]) -> list[str]:
             f"{row['call_p99_us']:,.0f}",
             f"{row['p50_ratio']:.2f}",
             f"{row['p99_ratio']:.2f}",
+            f"{row['cpu_p99_us']:,.0f}",
+            f"{row['cpu_p99_ratio']:.2f}",
             f"{row['touch_p50_us']:,.0f}",
             f"{row['create_p50_us']:,.0f}",
             f"{row['create_cpu_us']:.0f}",
@@ -340,7 +352,8 @@ def page(rows: list[Row], streams: list[Row], notes: list[str]) -> list[str]:
         "## Live sessions",
         "",
         f"Latency on random sessions, one call at a time; ratios to a server of {BASE:,} sessions that runs beside it.",
-        "The longest pass is the time in which the loop looked at no socket, in processor time.",
+        "CPU is the server's processor time for a call, which what else the machine does can hardly change. The longest",
+        "pass is the processor time in which the loop looked at no socket.",
         "",
         *table(
             (
@@ -350,6 +363,8 @@ def page(rows: list[Row], streams: list[Row], notes: list[str]) -> list[str]:
                 "call p99",
                 "p50 ratio",
                 "p99 ratio",
+                "CPU p99",
+                "CPU p99 ratio",
                 "touch p50",
                 "create p50",
                 "create CPU",
@@ -391,7 +406,8 @@ def draw(path: Path, rows: list[Row]) -> None:
     sizes = [row["sessions"] for row in rows]
     memory.plot(sizes, [row["bytes"] / 1024 for row in rows], "o-", color="#c33")
     memory.set_title("KiB of RSS for each session", fontsize="medium")
-    for key, name in (("call_p99_us", "call p99"), ("call_p50_us", "call p50"), ("create_p50_us", "create p50")):
+    lines = (("call_p50_us", "call p50"), ("cpu_p99_us", "call, CPU p99"), ("create_p50_us", "create p50"))
+    for key, name in lines:
         latency.plot(sizes, [row[key] for row in rows], "o-", label=name)
     latency.plot(sizes, [row["touch_p50_us"] for row in rows], "o-", label="touch p50")
     latency.set_title("microseconds", fontsize="medium")
