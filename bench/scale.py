@@ -352,8 +352,8 @@ def page(rows: list[Row], streams: list[Row], notes: list[str]) -> list[str]:
         "## Live sessions",
         "",
         f"Latency on random sessions, one call at a time; ratios to a server of {BASE:,} sessions that runs beside it.",
-        "CPU is the server's processor time for a call, which what else the machine does can hardly change. The longest",
-        "pass is the processor time in which the loop looked at no socket.",
+        "CPU is the server's processor time for a call, which what else the machine does can hardly change. The",
+        "longest pass is the processor time in which the loop looked at no socket.",
         "",
         *table(
             (
@@ -374,7 +374,6 @@ def page(rows: list[Row], streams: list[Row], notes: list[str]) -> list[str]:
         ),
         "",
         "## All of them expire at one moment",
-        "",
         "",
         *table(
             (

@@ -54,6 +54,8 @@ class Report:
         """What must not happen."""
         self.done: Counter[str] = Counter()
         """What was done to replicas and to Redis."""
+        self.timeline: list[str] = []
+        """The same with its times; it is shown when something is wrong."""
         self.slowest = 0.0
         self.keys = 0
         """The most keys there were at one time."""
@@ -76,6 +78,7 @@ class Report:
             "",
             *(f"| {' | '.join(row)} |" for row in [rows[0], ["---"] * len(rows[0]), *rows[1:]]),
             *(f"WRONG: {each}" for each in self.wrong[:50]),
+            *(self.timeline if self.wrong else ()),
         ]
 
 
@@ -159,8 +162,10 @@ async def disturb(world: World, report: Report, seconds: float, chance: random.R
     async def silence() -> None:
         world.between.black_hole = True
         await trio.sleep(chance.uniform(0.3, 4))
+        # What was swallowed is gone, so these connections cannot go on: not a byte may follow on them.
+        world.between.cut()
+        await trio.sleep(0.2)
         world.between.black_hole = False
-        world.between.cut()  # what was swallowed is gone: the connections cannot go on
 
     things: dict[str, Callable[[], Awaitable[None]]] = {
         "replica killed": kill,
@@ -173,6 +178,7 @@ async def disturb(world: World, report: Report, seconds: float, chance: random.R
         await trio.sleep(chance.uniform(0.5, 3.0))
         what = chance.choice(list(things))
         report.done[what] += 1
+        report.timeline.append(f"{time.strftime('%H:%M:%S')} {what}")
         await things[what]()
         if "Redis" in what:
             await _ready(world.balancer, len(world.replicas))
@@ -206,6 +212,8 @@ class Client:
         """What the session's state holds: nobody else's does."""
         self.losses = 0
         self.steps = 0
+        self.heard = 0.0
+        """When the session was last known to a replica."""
 
     async def run(self, stopping: trio.Event) -> None:
         actions: dict[str, Callable[[], Awaitable[str]]] = {
@@ -238,7 +246,8 @@ class Client:
             except Lost:
                 outcome = "session lost with the data"
                 if self.losses == self.world.losses:
-                    self.wrong(f"{name}: the session is unknown")
+                    unseen = trio.current_time() - self.heard
+                    self.wrong(f"{name}: the session is unknown, {unseen:.1f} s after it was last known")
                 self.session = None
         if limit.cancelled_caught:
             outcome = "hangs"
@@ -369,6 +378,7 @@ class Client:
             raise Lost
         if status != 200:
             return str(status)
+        self.heard = trio.current_time()
         responses = [message for message in messages if "method" not in message]
         if len(responses) != 1:
             self.wrong(f"{len(responses)} responses: {messages}")
