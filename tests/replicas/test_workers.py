@@ -52,11 +52,17 @@ async def all_serve(client: Client, expected: set[int]) -> None:
             assert seen <= expected
 
 
+async def all_up(parent: Process, number: int = 3) -> set[int]:
+    """The workers, once each of them serves: the first to listen makes the start-up line."""
+    await until(lambda: len(children(parent)) == number, within=10)
+    found = children(parent)
+    await all_serve(parent, found)
+    return found
+
+
 async def test_all_serve_and_one_that_dies_is_replaced(redis_server: RedisServer) -> None:
     with workers(redis_server) as parent:
-        await until(lambda: len(children(parent)) == 3, within=10)
-        first = children(parent)
-        await all_serve(parent, first)
+        first = await all_up(parent)
         session = await parent.initialize()
         assert [(await session.call("count")).text for _ in range(9)] == [str(n) for n in range(1, 10)]
         victim = min(first)
@@ -89,8 +95,7 @@ async def test_questions_can_be_answered_at_any_worker_without_a_setting(redis_s
 
 async def test_metrics_are_those_of_all_workers(redis_server: RedisServer) -> None:
     with workers(redis_server) as parent:
-        seen = await pids(parent, 60)
-        assert len(seen) > 1
+        await all_up(parent)
         for _ in range(6):
             await parent.initialize()
         pages = [(await parent.request("GET", "/metrics")).body.decode() for _ in range(5)]
@@ -125,7 +130,7 @@ async def test_a_signal_drains_all_workers(redis_server: RedisServer, number: si
 
 async def test_a_second_signal_ends_all_at_once(redis_server: RedisServer) -> None:
     with workers(redis_server, code=-signal.SIGTERM) as parent:
-        everybody = children(parent)
+        everybody = await all_up(parent)
         session = await parent.initialize()
         async with session.open_call("hold", {"label": "x"}, progress=1) as call:
             await call.message()
@@ -211,7 +216,7 @@ def test_a_port_that_is_taken_is_said_once(redis_server: RedisServer) -> None:
 
 async def test_logs_of_workers_are_lines_of_their_own(redis_server: RedisServer) -> None:
     with workers(redis_server, "--log-format", "json", number=2) as parent:
-        await all_serve(parent, children(parent))
+        await all_up(parent, 2)
         parent.signal(signal.SIGTERM)
         assert await trio.to_thread.run_sync(parent.wait) == 0
         said = parent.stderr
