@@ -105,7 +105,6 @@ wheel: $(wheel)/venv/.stamp $(servers)/.stamp
 	mkdir $(wheel)/checkout
 	tar -c --exclude=./mcpd --exclude=./stores --exclude=./build --exclude=./dist --exclude='./.[!.]*' \
 		--exclude=node_modules --exclude=__pycache__ . | tar -x -C $(wheel)/checkout
-	cp .containerignore $(wheel)/checkout
 	cd $(wheel)/checkout && PATH="$(wheel)/venv/bin:$(servers):$$PATH" python -m pytest -p no:cacheprovider $(parallel) \
 		-m 'not conformance and not clients and not chaos'
 
