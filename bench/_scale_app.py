@@ -45,7 +45,7 @@ class Passes(trio.abc.Instrument):
     def __init__(self) -> None:
         self._cpu = self._wall = 0.0
         self.longest = (0.0, 0.0)
-        self.all: deque[float] = deque(maxlen=100_000)
+        self.all: deque[float] = deque(maxlen=2_000)
         """Processor time of the last ones, in seconds."""
 
     def after_io_wait(self, timeout: float) -> None:
