@@ -110,7 +110,7 @@ def _setting_options() -> Iterator[Callable[[Any], Any]]:
         yield click.option(declaration, field.name, **options)
 
 
-_SIZES: Final = frozenset({"max_body", "max_buffer", "memory_limit"})
+_SIZES: Final = frozenset({"max_body", "max_buffer", "max_task_size", "memory_limit"})
 _ENVIRONMENT_ONLY: Final = ("auth_introspection_client_secret",)
 """Secrets: whoever may list processes can read arguments."""
 _LISTS: Final = tuple(name for name, hint in get_type_hints(Settings).items() if get_origin(hint) is tuple)

@@ -13,6 +13,7 @@ import trio
 
 from mcpd.errors import SettingError
 from mcpd.handles import Handles
+from mcpd.memory import MemoryGuard, cgroup_limit
 from mcpd.server.dispatch import Dispatcher
 from mcpd.server.meter import Meter
 from mcpd.server.offer import CacheHint
@@ -57,7 +58,10 @@ class Core:
         self.store = store
         self.settings = settings
         self.subscriptions = Subscriptions(server, store.bus)
-        self.handles = Handles(store, capacity=settings.max_handles, max_ttl=settings.max_handle_ttl)
+        self.memory = MemoryGuard(settings.memory_limit or cgroup_limit())
+        self.handles = Handles(
+            store, capacity=settings.max_handles, max_ttl=settings.max_handle_ttl, memory=self.memory
+        )
         self.tracing = settings.tracing
         kind = Dispatcher
         if self.tracing:
@@ -71,7 +75,13 @@ class Core:
             meter=self.meter if settings.metrics else None,
         )
         self.tasks = Tasks(
-            store, self.dispatcher, self.subscriptions, capacity=settings.max_tasks, ttl=settings.task_ttl
+            store,
+            self.dispatcher,
+            self.subscriptions,
+            capacity=settings.max_tasks,
+            ttl=settings.task_ttl,
+            max_bytes=settings.max_task_size,
+            memory=self.memory,
         )
 
     @asynccontextmanager

@@ -15,6 +15,7 @@ import msgspec
 import trio
 
 from mcpd.errors import StoreFullError, ToolError
+from mcpd.memory import SMALL, MemoryGuard
 from mcpd.protocol.jsonrpc import encode
 
 if TYPE_CHECKING:
@@ -32,10 +33,17 @@ MAX_VALUE: Final = 256 * 1024
 class Handles:
     """All handles of one server."""
 
-    def __init__(self, store: Store, *, capacity: int, max_ttl: float) -> None:
-        """Args: *store*: where they are; *capacity*: how many; *max_ttl*: how long one may live, in seconds."""
+    def __init__(self, store: Store, *, capacity: int, max_ttl: float, memory: MemoryGuard | None = None) -> None:
+        """
+        Args:
+          store: where they are.
+          capacity: how many.
+          max_ttl: how long one may live, in seconds.
+          memory: says when no more may come, and those that are there may not grow.
+        """  # noqa: D205, D212 - the class says it
         self._records = store.records("handle", capacity=capacity)
         self._max_ttl = max_ttl
+        self._memory = MemoryGuard(None) if memory is None else memory
 
     def of(self, principal: object) -> OwnHandles:
         """The handles of whoever is asking."""
@@ -45,9 +53,12 @@ class Handles:
         """Keep *value* and return its handle."""
         if not 0 < ttl <= self._max_ttl:
             raise ValueError(f"A handle lives for up to {self._max_ttl:g} s, not {ttl!r}")
+        data = _pack(value)
+        if not self._memory.has_room(len(data)):
+            raise ToolError("The server is short of memory for handles; delete one, or try again later")
         handle = f"h{max(1, round(ttl * 1000)):x}_{secrets.token_urlsafe(18)}"
         try:
-            await self._records.create(_key(handle, principal), _pack(value), ttl=_ttl(handle), spare=None)
+            await self._records.create(_key(handle, principal), data, ttl=_ttl(handle), spare=None)
         except StoreFullError:
             raise ToolError("There are too many handles; delete one, or try again later") from None
         return handle
@@ -68,7 +79,11 @@ class Handles:
 
     async def save(self, principal: object, handle: str, value: Any, expected: bytes) -> bool:
         """Replace what is kept, if it is still *expected*."""
-        return await self._records.save(_key(handle, principal), _pack(value), ttl=_ttl(handle), expected=expected)
+        data = _pack(value)
+        growth = len(data) - len(expected)
+        if len(data) > SMALL and growth > 0 and not self._memory.has_room(growth):
+            raise ToolError("The server is short of memory for a larger value; delete a handle, or try again later")
+        return await self._records.save(_key(handle, principal), data, ttl=_ttl(handle), expected=expected)
 
     async def delete(self, principal: object, handle: str) -> bool:
         """Remove the handle, and say whether it was there."""

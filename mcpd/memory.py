@@ -1,6 +1,7 @@
-"""A limit on memory that holds: near it new sessions are refused and idle ones give way, the oldest first.
+"""A limit on memory that holds: near it nothing more is kept, and idle sessions give way, the oldest first.
 
-A process that is killed for its memory loses all its sessions; so it is better to part with some in time.
+A process that is killed for its memory loses all its sessions; so it is better to part with some in time. What cannot
+give way, handles and tasks, stops at a lower mark: else it would, once grown, drive out every session, and for hours.
 """
 
 from __future__ import annotations
@@ -22,13 +23,17 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger("mcpd.memory")
 HIGH_WATER: Final = 0.9
 """The part of the limit above which sessions give way."""
+STATE_WATER: Final = 0.8
+"""The part of the limit above which handles and tasks may not grow."""
+SMALL: Final = 4096
+"""Bytes by which a record may always grow that is there already: the number of records is bounded as well."""
 _LOOK_EVERY: Final = 0.5
 _SETTLE: Final = 3.0
 """Seconds between two evictions: what was freed has to show first."""
 _UNSEEN: Final = 0.01
-"""The part of the limit by which sessions may grow unseen."""
+"""The part of the limit by which records may grow unseen."""
 _BESIDES: Final = 1_000
-"""Bytes that a session takes besides its record, roughly."""
+"""Bytes that a record takes besides its content, roughly."""
 _STEP: Final = 0.1
 """The part of the sessions that gives way at once."""
 _CGROUPS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -61,24 +66,37 @@ class MemoryGuard:
         """Args: *limit*: bytes, None for no limit; *used*: tells how many are used."""
         self.limit = limit
         self._used = used
-        self.pressed = False
-        """Whether new sessions are to be refused."""
+        self._seen = 0
         self._unseen = 0
+        self._refused = False
 
-    def grow(self, size: int) -> None:
-        """A session of *size* bytes is to come. Many of them between two looks could pass the limit, so look then."""
-        if self.limit is not None:
-            self._unseen += size + _BESIDES
-            if self._unseen > self.limit * _UNSEEN:
-                self._look(self.limit)
+    @property
+    def pressed(self) -> bool:
+        """Whether sessions have to give way."""
+        return self.limit is not None and self._seen > self.limit * HIGH_WATER
+
+    def has_room(self, size: int, part: float = STATE_WATER) -> bool:
+        """Whether *size* bytes more may be kept, of what may take *part* of the limit.
+
+        What was refused is let in again when memory is free, also where nobody watches.
+        """
+        limit = self.limit
+        if limit is None:
+            return True
+        self._unseen += size + _BESIDES
+        # Many between two looks could pass the limit, so look then.
+        if self._unseen > limit * _UNSEEN or self._seen > limit * part:
+            self._look(limit)
+        fits = self._seen <= limit * part
+        self._refused = self._refused or not fits
+        return fits
 
     def _look(self, limit: int) -> None:
         self._unseen = 0
-        used = self._used()
-        pressed = used > limit * HIGH_WATER
-        if pressed and not self.pressed:
-            logger.warning("Memory is at %d of %d MiB: no new sessions", used >> 20, limit >> 20)
-        self.pressed = pressed
+        before, self._seen = self._seen, self._used()
+        for part, what in ((STATE_WATER, "handles and tasks"), (HIGH_WATER, "sessions")):
+            if before <= limit * part < self._seen:
+                logger.warning("Memory is at %d of %d MiB: no new %s", self._seen >> 20, limit >> 20, what)
 
     async def run(self, sessions: RecordStore, busy: Collection[str]) -> None:
         """Watch, and let idle *sessions* give way near the limit, until cancelled; those in *busy* stay."""
@@ -90,6 +108,8 @@ class MemoryGuard:
                 evicted = await sessions.evict(max(1, round(await sessions.count() * _STEP)), spare=busy)
                 if evicted:
                     logger.warning("%d idle sessions gave way to save memory", evicted)
+            if self.pressed or self._refused:
+                self._refused = False
                 _give_back()
                 await trio.sleep(_SETTLE)
             else:

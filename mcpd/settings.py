@@ -48,7 +48,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         10_000
     )
     memory_limit: Annotated[
-        int, Meta(description="Memory near which new sessions are refused and idle ones give way; 0 is the cgroup's.")
+        int, Meta(description="Memory near which nothing more is kept, and idle sessions give way; 0 is the cgroup's.")
     ] = 0
     sessions: Annotated[bool, Meta(description="Whether legacy clients get a session, or are served without.")] = True
     heartbeat: Annotated[float, Meta(description="Silence on a stream after which a comment is sent.")] = 15.0
@@ -137,6 +137,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_handles: Annotated[int, Meta(description="How many handles there may be.")] = 100_000
     max_handle_ttl: Annotated[float, Meta(description="How long a handle may live after its last use.")] = 86_400.0
     max_tasks: Annotated[int, Meta(description="How many tasks there may be, finished ones included.")] = 1_000
+    max_task_size: Annotated[
+        int, Meta(description="How large a task may become: its result, its questions, and the answers to them.")
+    ] = 4 * 1024 * 1024
     task_ttl: Annotated[float, Meta(description="How long a task is kept from its creation, and may take.")] = 3600.0
     cache_ttl: Annotated[float, Meta(description="How long modern clients may keep lists and resources.")] = 0.0
     cache_scope: Annotated[
@@ -171,6 +174,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "max_connections",
             "max_handles",
             "max_tasks",
+            "max_task_size",
         ):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} must be at least 1, not {getattr(self, name)!r}")
@@ -253,6 +257,7 @@ class Options(TypedDict, total=False):
     max_handles: int
     max_handle_ttl: float
     max_tasks: int
+    max_task_size: int
     task_ttl: float
     cache_ttl: float
     cache_scope: Literal["private", "public"]

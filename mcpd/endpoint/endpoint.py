@@ -36,7 +36,6 @@ from mcpd.errors import (
     StoreError,
     StoreFullError,
 )
-from mcpd.memory import MemoryGuard, cgroup_limit
 from mcpd.protocol import envelope, jsonrpc, requests
 from mcpd.protocol.headers import accepted, is_json
 from mcpd.sessions.leases import Leases
@@ -80,7 +79,7 @@ class Endpoint:
             initialization=settings.initialization_timeout,
             capacity=settings.max_sessions,
             meter=core.meter,
-            memory=MemoryGuard(settings.memory_limit or cgroup_limit()),
+            memory=core.memory,
             forget_tasks=core.tasks.forget,
         )
         self.leases = Leases(core.store, keep=settings.session_idle)

@@ -62,7 +62,7 @@ class PrincipalHandles(Protocol):
           ttl: seconds the handle lives after its last use.
 
         Raises:
-          ToolError: there are too many handles.
+          ToolError: there are too many handles, or the process is short of memory.
           ValueError: *ttl* is out of range, or *value* too large.
           TypeError: JSON has no form for *value*.
           StoreError: the store cannot be reached.

@@ -17,7 +17,7 @@ import msgspec
 import trio
 
 from mcpd.errors import INVALID_PARAMS, ProtocolError, StoreError, StoreFullError
-from mcpd.memory import MemoryGuard
+from mcpd.memory import HIGH_WATER, MemoryGuard
 from mcpd.ports import Inspectable
 from mcpd.protocol.jsonrpc import Message
 from mcpd.protocol.jsonrpc import encode as encode_json
@@ -109,8 +109,7 @@ class Sessions:
             )
         session_id = secrets.token_urlsafe(18)
         key = _key(session_id, principal)
-        self.memory.grow(len(record))
-        if self.memory.pressed:
+        if not self.memory.has_room(len(record), HIGH_WATER):
             self.meter.sessions_rejected["memory"] += 1
             raise StoreFullError("This process is short of memory")
         try:

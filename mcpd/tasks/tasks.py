@@ -13,6 +13,7 @@ import re
 import secrets
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -20,6 +21,7 @@ import msgspec
 import trio
 
 from mcpd.errors import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError, StoreError, StoreFullError
+from mcpd.memory import SMALL, MemoryGuard
 from mcpd.protocol.jsonrpc import encode, is_object
 from mcpd.server.changes import Change
 from mcpd.server.principal import identity_of
@@ -57,6 +59,8 @@ class Tasks:
         *,
         capacity: int,
         ttl: float,
+        max_bytes: int = 4 * 1024 * 1024,
+        memory: MemoryGuard | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         """
@@ -66,6 +70,8 @@ class Tasks:
           subscriptions: tells listeners of them.
           capacity: how many there may be, the finished ones included; those give way to new ones.
           ttl: seconds a task is kept from its creation, and may take.
+          max_bytes: how large a task's record may become.
+          memory: says when no more may come, and those that are there may not grow.
           now: the wall clock.
         """  # noqa: D205, D212 - the class says it
         self.dispatcher = dispatcher
@@ -74,6 +80,8 @@ class Tasks:
         self._bus = store.bus
         self._subscriptions = subscriptions
         self._ttl = ttl
+        self._max_bytes = max_bytes
+        self._memory = MemoryGuard(None) if memory is None else memory
         self._waiters: WeakValueDictionary[str, trio.lowlevel.ParkingLot] = WeakValueDictionary()
         self._nursery: trio.Nursery | None = None
         self.lease = LEASE
@@ -115,12 +123,15 @@ class Tasks:
         """Keep a new record. At the caps the least recently used task gives way that does not run.
 
         Raises:
-          ProtocolError: there are too many tasks that run.
+          ProtocolError: there are too many tasks that run, or the process is short of memory.
         """
+        data = encode_task(record)
+        if not self._memory.has_room(len(data)):
+            raise _short_of_memory()
         if call.session is not None:
             await self._join(call, call.session, record.id)
         try:
-            await self._records.create(key, encode_task(record), ttl=record.ttl_ms / 1000, spare=self.running)
+            await self._records.create(key, data, ttl=record.ttl_ms / 1000, spare=self.running)
         except StoreFullError:
             raise _too_many() from None
 
@@ -195,6 +206,9 @@ class Tasks:
 
         "Tasks with a completed, failed, or cancelled status are in a terminal state and MUST NOT transition": that
         stays as it is.
+
+        Raises:
+          ProtocolError: the record would become too large, or the process is short of memory for it.
         """
         while True:
             left = self._left(key)
@@ -209,12 +223,23 @@ class Tasks:
             told = (record.status, len(record.open_questions)) != before
             if told:
                 record.updated = self.now()
-            if await self._records.save(key, encode_task(record), ttl=left, expected=data):
+            changed = encode_task(record)
+            self._check_growth(record, len(changed), len(data))
+            if await self._records.save(key, changed, ttl=left, expected=data):
                 if told:
                     self._wake(key)
                     await self._bus.publish(_TOPIC, key.encode())
                     self._subscriptions.tell(Change("task", record.id))
                 return record
+
+    def _check_growth(self, record: TaskRecord, size: int, before: int) -> None:
+        grown = size - before
+        if grown <= 0 or size <= SMALL or (record.over and grown <= SMALL):
+            return
+        if size > self._max_bytes:
+            raise ProtocolError(INVALID_PARAMS, f"The task would take {size} bytes, of at most {self._max_bytes}")
+        if not self._memory.has_room(grown):
+            raise _short_of_memory()
 
     async def renew(self, key: str) -> TaskRecord | None:
         """The task runs here: renew its lease, and let no replica take its record for one that may give way."""
@@ -243,9 +268,17 @@ class Tasks:
             await waiters.park()
 
     async def finish(self, key: str, apply: Callable[[TaskRecord], object]) -> None:
-        """The last change of a task, also while the server is being stopped."""
+        """The last change of a task, also while the server is being stopped.
+
+        An outcome for which there is no room becomes an error that says so.
+        """
         with trio.move_on_after(2.0, shield=True), suppress(StoreError):
-            if await self.change(key, apply) is None:
+            try:
+                record = await self.change(key, apply)
+            except ProtocolError as exc:
+                logger.warning("The outcome of a task is not kept: %s", exc)
+                record = await self.change(key, partial(_not_kept, str(exc)))
+            if record is None:
                 self._subscriptions.tell(Change("task", key.partition(".")[2]))  # it has expired
 
     def _left(self, key: str) -> float:
@@ -267,6 +300,16 @@ def _ends(task_id: str) -> float:
 
 def _too_many() -> ProtocolError:
     return ProtocolError(INTERNAL_ERROR, "There are too many tasks; try again later", http_status=503)
+
+
+def _short_of_memory() -> ProtocolError:
+    return ProtocolError(INTERNAL_ERROR, "The server is short of memory for tasks; try again later", http_status=503)
+
+
+def _not_kept(why: str, record: TaskRecord) -> None:
+    record.status = "failed"
+    record.message = f"The outcome cannot be kept: {why}"
+    record.error = encode_error_object(INTERNAL_ERROR, record.message)
 
 
 def _lost(record: TaskRecord) -> None:

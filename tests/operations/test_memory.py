@@ -1,17 +1,20 @@
-"""The limit on memory: sessions give way before the process does."""
+"""The limit on memory: handles and tasks stop at it, and sessions give way, before the process does."""
 
 import time
 from itertools import count
 
 import httpx
+import pytest
 import trio
 
-from mcpd import Server
+from mcpd import Server, ToolError
 from mcpd.memory import HIGH_WATER, MemoryGuard
 from mcpd_stores.memory import MemoryStore
 from tests.harness import rpc, serving
 from tests.harness.process import process
 from tests.operations.pages import Page, read
+from tests.server.replica import running
+from tests.tasks.jobs import TASKS, begin, served, until
 
 MIB = 1 << 20
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
@@ -85,6 +88,56 @@ async def test_new_sessions_are_refused_and_old_ones_go_on(autojump_clock, front
         memory.used = 20 * MIB
         await trio.sleep(5.0)
         await http.initialize()
+
+
+async def test_near_the_limit_no_handle_is_made_and_none_grows():
+    memory = Memory()
+    async with running(Server("s"), memory_limit=100 * MIB) as replica:
+        replica.core.memory._used = memory
+        handles = replica.core.handles.of(None)
+        small, large = await handles.create("x"), await handles.create("x" * 10_000)
+        memory.used = 81 * MIB
+        with pytest.raises(ToolError, match="short of memory for handles"):
+            for _ in range(10):  # a percent of the limit may come unseen
+                await handles.create("x" * 200_000)
+        with pytest.raises(ToolError, match="short of memory for a larger value"):
+            await handles.set(large, "x" * 10_001)
+        await handles.set(large, "y" * 10_000)
+        await handles.set(small, "y" * 1_000)
+        assert await handles.get(large) == "y" * 10_000
+        memory.used = 79 * MIB
+        await handles.create("x" * 200_000)
+
+
+def reports() -> Server:
+    server = Server("reports")
+
+    @server.tool(task="required")
+    async def report(size: int) -> str:
+        await trio.sleep(1)
+        return "x" * size
+
+    return server
+
+
+async def test_near_the_limit_no_task_begins_and_no_large_result_is_kept(autojump_clock):
+    memory = Memory()
+    async with served(reports(), memory_limit=100 * MIB) as http:
+        http.endpoint.core.memory._used = memory
+        small = (await begin(http, "report", {"size": 100}))["taskId"]
+        large = (await begin(http, "report", {"size": 2 * MIB}))["taskId"]
+        memory.used = 81 * MIB
+        assert (await until(http, small, "completed"))["result"]["content"][0]["text"] == "x" * 100
+        told = await until(http, large, "failed")
+        assert told["error"]["code"] == -32603
+        assert "short of memory" in told["error"]["message"]
+        response = await http.call("report", {"size": 1}, capabilities=TASKS)
+        assert (response.status, response.error["code"]) == (503, -32603)
+        assert "short of memory" in response.error["message"]
+        await http.initialize()  # a session can give way again
+        memory.used = 10 * MIB
+        large = (await begin(http, "report", {"size": 2 * MIB}))["taskId"]
+        await until(http, large, "completed")
 
 
 def test_a_flood_of_sessions_does_not_kill_a_small_process(front):

@@ -260,9 +260,10 @@ async def test_counts_sessions_it_refuses(autojump_clock, front):
         async with session.get():
             assert (await _initialize(http)).status == 503
         await trio.sleep(60)
-        http.endpoint.sessions.memory.pressed = True
+        memory = http.endpoint.sessions.memory
+        memory.limit, limit = 1, memory.limit
         assert (await _initialize(http)).status == 503
-        http.endpoint.sessions.memory.pressed = False
+        memory.limit = limit
         down = True
         assert (await _initialize(http)).status == 503
         page = await read(http.endpoint)

@@ -79,6 +79,11 @@ def jobs(did: list[str] | None = None) -> Server:
         return f"{found['a']} {found['b']}"
 
     @server.tool(task="optional")
+    async def large(size: int) -> str:
+        await trio.sleep(1)
+        return "x" * size
+
+    @server.tool(task="optional")
     async def sample(ctx: Context) -> str:
         return (await ctx.sample("hi", max_tokens=5)).text
 

@@ -215,7 +215,34 @@ async def test_a_task_of_a_session_that_an_operator_ends_ends_with_it(autojump_c
         assert http.endpoint.sessions.busy() == 0
 
 
-@pytest.mark.parametrize("setting", ["max_tasks", "task_ttl"])
+async def test_a_task_that_grows_too_large_fails_and_says_so(autojump_clock):
+    async with served(jobs(), max_task_size=10_000) as http:
+        task_id = (await begin(http, "large", {"size": 10_000}))["taskId"]
+        message = (await until(http, task_id, "failed"))["error"]["message"]
+        assert message.startswith("The outcome cannot be kept: The task would take 10")
+        assert message.endswith(" bytes, of at most 10000")
+        await until(http, (await begin(http, "large", {"size": 9_000}))["taskId"], "completed")
+
+
+async def test_an_answer_that_makes_a_task_too_large_is_refused_and_another_one_is_taken(autojump_clock):
+    async with served(jobs(), max_task_size=10_000) as http:
+        params = {"name": "ask", "arguments": {}}
+        response = await http.modern("tools/call", params, capabilities=ASKING)
+        task_id = response.result["taskId"]
+        await until(http, task_id, "input_required")
+        wide = YES | {"_meta": {"wide": "x" * 10_000}}
+        error = (await request(http, "tasks/update", task_id, inputResponses={"sure": wide})).error
+        assert error["code"] == -32602
+        assert "The task would take" in error["message"]
+        await request(http, "tasks/update", task_id, inputResponses={"sure": YES})
+        await trio.sleep(LOOK_AGAIN)
+        (name,) = (await until(http, task_id, "input_required"))["inputRequests"]
+        assert name != "sure"
+        await request(http, "tasks/update", task_id, inputResponses={name: YES})
+        await until(http, task_id, "completed")
+
+
+@pytest.mark.parametrize("setting", ["max_tasks", "max_task_size", "task_ttl"])
 def test_a_bound_of_nothing_is_refused_by_name(setting):
     with pytest.raises(SettingError, match=setting):
         Settings(**{setting: 0})
