@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from mcpd.auth.resource import public_url
 from mcpd.endpoint.guard import Guard, refusal
 from mcpd.endpoint.proxies import Proxies
+from mcpd.protocol.headers import accepted, is_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,12 +24,24 @@ _ANYBODY: Final[HeaderList] = [(b"access-control-allow-origin", b"*")]
 
 
 class Checked(NamedTuple):
-    """An exchange that has passed Host and Origin."""
+    """What the header fields of an exchange say, once it has passed Host and Origin."""
 
+    client: str | None
+    """The peer they came from."""
     seen: Seen
-    """As its client sees it."""
+    """The exchange as its client sees it."""
     cors: HeaderList
     """Fields that every response to it has."""
+    sends_json: bool
+    """Whether the body is JSON in UTF-8."""
+    json: bool
+    """Whether the client accepts JSON."""
+    sse: bool
+    """Whether it accepts a stream."""
+    version: str | None
+    """``MCP-Protocol-Version``."""
+    session_id: str | None
+    """``Mcp-Session-Id``."""
 
 
 class Access:
@@ -56,8 +69,22 @@ class Access:
         Raises:
           ProtocolError: it may not: proxies, Host or Origin.
         """
+        headers, client = exchange.headers, exchange.client
+        known: Checked | None = headers.memo
+        if known is not None and known.client == client:
+            return known
         seen = self.proxies.seen(exchange)
-        return Checked(seen, self.guard.check(exchange.headers, seen.host))
+        cors = self.guard.check(headers, seen.host)
+        found = headers.memo = Checked(
+            client,
+            seen,
+            cors,
+            is_json(headers.get(b"content-type")),
+            *accepted(headers.get(b"accept")),
+            headers.get(b"mcp-protocol-version"),
+            headers.get(b"mcp-session-id"),
+        )
+        return found
 
     async def admit(self, exchange: Exchange, seen: Seen) -> Principal | None:
         """Who is asking; None where everybody may.

@@ -37,7 +37,6 @@ from mcpd.errors import (
     StoreFullError,
 )
 from mcpd.protocol import envelope, jsonrpc, requests
-from mcpd.protocol.headers import accepted, is_json
 from mcpd.sessions.leases import Leases
 from mcpd.sessions.sessions import Sessions
 
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 
     from mcpd.auth.authorization import Authorization
     from mcpd.core import Core
+    from mcpd.endpoint.access import Checked
     from mcpd.endpoint.exchange import Exchange, HeaderList
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.server.call import Call
@@ -181,17 +181,18 @@ class Endpoint:
                     )
                 return
             access = self.access
-            seen, cors = access.check(exchange)
+            checked = access.check(exchange)
+            cors = checked.cors
             method = exchange.method
             if method == "POST":
-                principal = None if access.authorization is None else await access.admit(exchange, seen)
-                await self._post(exchange, cors, principal)
+                principal = None if access.authorization is None else await access.admit(exchange, checked.seen)
+                await self._post(exchange, checked, principal)
             elif method == "OPTIONS":
                 await exchange.respond(204, [*self.access.guard.preflight(exchange.headers), _ALLOW, *cors])
             elif method == "GET" and self.settings.era != "modern":
-                await self._legacy.get(exchange, cors, await self.access.admit(exchange, seen))
+                await self._legacy.get(exchange, checked, await access.admit(exchange, checked.seen))
             elif method == "DELETE" and self.settings.era != "modern":
-                await self._legacy.delete(exchange, cors, await self.access.admit(exchange, seen))
+                await self._legacy.delete(exchange, checked, await access.admit(exchange, checked.seen))
             else:
                 # "HTTP GET or DELETE to the MCP endpoint: respond with 405" (2026-07-28, streamable-http).
                 allow = _ALLOW if self.settings.era != "modern" else (b"allow", b"POST, OPTIONS")
@@ -245,17 +246,16 @@ class Endpoint:
         error = ProtocolError(INTERNAL_ERROR, message, http_status=503)
         await self._error(exchange, request_id, error, cors)
 
-    async def _post(self, exchange: Exchange, cors: HeaderList, principal: Principal | None) -> None:
-        headers = exchange.headers
-        if not is_json(headers.get(b"content-type")):
+    async def _post(self, exchange: Exchange, checked: Checked, principal: Principal | None) -> None:
+        cors = checked.cors
+        if not checked.sends_json:
             await self.refuse(exchange, 415, "Content-Type must be application/json in UTF-8", cors)
             return
-        json, sse = accepted(headers.get(b"accept"))
-        if not json and not sse:
+        if not checked.json and not checked.sse:
             await self.refuse(exchange, 406, "Accept must allow application/json or text/event-stream", cors)
             return
         body = await exchange.body(self.settings.max_body)
-        post = Post(exchange, cors, json, sse, principal)
+        post = Post(exchange, checked, principal)
         batch = jsonrpc.decode_batch(body)
         if batch is not None and self.settings.era != "modern":
             await self._legacy.post_batch(post, batch)
@@ -264,7 +264,7 @@ class Endpoint:
         request_id = None if message.id is jsonrpc.UNSET else message.id
         try:
             meta = requests.read_meta(message.params)
-            modern = envelope.is_modern(meta, headers.get(b"mcp-protocol-version"))
+            modern = envelope.is_modern(meta, checked.version)
             envelope.check_era(self.settings.era, message, modern=modern)
             if modern:
                 await self._modern.post(post, message, meta)

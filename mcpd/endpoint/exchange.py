@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mcpd.endpoint.access import Checked
     from mcpd.protocol.headers import Headers
     from mcpd.server.principal import Principal
     from mcpd.settings import Settings
@@ -96,11 +97,6 @@ class Post(NamedTuple):
     """A POST that may come in, and what its response may look like."""
 
     exchange: Exchange
-    cors: HeaderList
-    """Fields that every response to it has."""
-    json: bool
-    """Whether the client accepts JSON."""
-    sse: bool
-    """Whether it accepts a stream."""
+    checked: Checked
     principal: Principal | None = None
     """Who is asking, if there is authorization."""

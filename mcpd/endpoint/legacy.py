@@ -14,7 +14,6 @@ from mcpd.endpoint.stream import HEADERS, EventStream
 from mcpd.errors import INVALID_REQUEST, ProtocolError, StoreError
 from mcpd.protocol import jsonrpc, requests
 from mcpd.protocol import sse as sse_encoding
-from mcpd.protocol.headers import accepted
 from mcpd.protocol.jsonrpc import Message, MessageError
 from mcpd.protocol.revisions import LEGACY, MODERN, negotiate
 from mcpd.protocol.types import ClientCapabilities
@@ -25,9 +24,11 @@ from mcpd.sessions.leases import LOOK_AGAIN
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mcpd.endpoint.access import Checked
     from mcpd.endpoint.endpoint import Endpoint
     from mcpd.endpoint.exchange import Exchange, HeaderList, Post
     from mcpd.ports import EventLog
+    from mcpd.protocol.headers import Headers
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.protocol.requests import Meta
     from mcpd.protocol.revisions import Revision
@@ -67,7 +68,7 @@ class Legacy:
             else:
                 await self._initialize(post, message)
             return
-        session = await self._session(post.exchange, post.principal)
+        session = await self._session(post.exchange.headers, post.checked, post.principal)
         began = trio.current_time()
         try:
             if message.is_request:
@@ -84,7 +85,7 @@ class Legacy:
                     session.live.leave(call)
             else:
                 await self._hear(session, message)
-                await post.exchange.respond(202, post.cors)
+                await post.exchange.respond(202, post.checked.cors)
         finally:
             await self._release(session, began)
 
@@ -94,7 +95,7 @@ class Legacy:
         Raises:
           ProtocolError: it is refused; nothing was run.
         """
-        session = await self._session(post.exchange, post.principal)
+        session = await self._session(post.exchange.headers, post.checked, post.principal)
         if session is None or not session.revision.batches:
             raise ProtocolError(
                 INVALID_REQUEST, "Batches are of 2025-03-26 only: send one message in each POST", http_status=400
@@ -149,7 +150,7 @@ class Legacy:
             exc.http_status = 400
             raise
         revision = negotiate(params.protocol_version)
-        headers = post.cors
+        headers = post.checked.cors
         began = trio.current_time()
         session_id = ""
         gone = False
@@ -169,7 +170,7 @@ class Legacy:
             result["capabilities"].get("tasks", {}).pop("list", None)  # whose tasks they are nobody could say
         body = jsonrpc.encode_result(cast("Any", message.id), result)
         # Never a stream that could be resumed: "priming [...] never before an initialize result" breaks no client.
-        if post.json:
+        if post.checked.json:
             await post.exchange.respond(200, [_JSON, *headers], body)
         else:
             await post.exchange.respond(200, [*HEADERS, *headers], sse_encoding.message(body))
@@ -181,17 +182,15 @@ class Legacy:
         outcome = "cancelled" if gone else "ok"
         endpoint.core.meter.request("legacy", "initialize", outcome, trio.current_time() - began)
 
-    async def _session(self, exchange: Exchange, principal: Principal | None) -> Session | None:
+    async def _session(self, headers: Headers, checked: Checked, principal: Principal | None) -> Session | None:
         """The session this exchange belongs to; None only where legacy clients are served without.
 
         Raises:
           ProtocolError: 404 for an unknown one, which another principal's is as well.
         """
-        headers = exchange.headers
-        version = headers.get(b"mcp-protocol-version")
+        version, session_id = checked.version, checked.session_id
         if version is not None and version not in LEGACY and version not in MODERN:
             raise refusal(400, f"Unsupported MCP-Protocol-Version {version[:100]!r}; supported are {', '.join(LEGACY)}")
-        session_id = headers.get(b"mcp-session-id")
         if session_id is None:
             if not self._endpoint.settings.sessions:
                 return None
@@ -242,7 +241,7 @@ class Legacy:
             method=cast("str", message.method),
             params=message.params,
             meta=meta,
-            revision=self._revision(post.exchange, session),
+            revision=self._revision(post.checked, session),
             capabilities=_NO_CAPABILITIES if record is None else record.capabilities,
             client_info=None if record is None else record.client_info,
             log_level=None if record is None else record.log_level,
@@ -260,34 +259,34 @@ class Legacy:
             return None
         return self._endpoint.store.events
 
-    def _revision(self, exchange: Exchange, session: Session | None) -> Revision:
+    def _revision(self, checked: Checked, session: Session | None) -> Revision:
         if session is not None:
             return session.revision
         # "If the server does not receive an MCP-Protocol-Version header, and has no other way to identify the version
         # [...] the server SHOULD assume protocol version 2025-03-26" (2025-11-25, basic/transports).
-        return LEGACY[exchange.headers.get(b"mcp-protocol-version") or "2025-03-26"]
+        return LEGACY[checked.version or "2025-03-26"]
 
     # ----- DELETE
 
-    async def delete(self, exchange: Exchange, cors: HeaderList, principal: Principal | None) -> None:
+    async def delete(self, exchange: Exchange, checked: Checked, principal: Principal | None) -> None:
         """End the session."""
-        session = await self._session(exchange, principal)
+        session = await self._session(exchange.headers, checked, principal)
         if session is None or not await self._endpoint.sessions.end(session):
             raise refusal(404, "Session not found: it has ended or expired")
-        await exchange.respond(204, cors)
+        await exchange.respond(204, checked.cors)
 
     # ----- GET
 
-    async def get(self, exchange: Exchange, cors: HeaderList, principal: Principal | None) -> None:
+    async def get(self, exchange: Exchange, checked: Checked, principal: Principal | None) -> None:
         """The standalone stream, or with Last-Event-ID the rest of any stream of the session."""
-        if exchange.headers.get(b"mcp-session-id") is None:
+        cors = checked.cors
+        if checked.session_id is None:
             # 405 is what tells clients that there is no stream here; several connect only on that.
             await self._endpoint.refuse(exchange, 405, "There is no stream without a session", [_ALLOW, *cors])
             return
-        _, takes_sse = accepted(exchange.headers.get(b"accept"))
-        session = await self._session(exchange, principal)
+        session = await self._session(exchange.headers, checked, principal)
         assert session is not None  # noqa: S101 - the ID is there
-        if not takes_sse:
+        if not checked.sse:
             raise refusal(406, "Accept must allow text/event-stream")
         began = trio.current_time()
         try:

@@ -39,7 +39,7 @@ async def listen(endpoint: Endpoint, post: Post, call: Call) -> None:
     Raises:
       ProtocolError: the filter is refused, or the client takes no stream.
     """
-    if not post.sse:
+    if not post.checked.sse:
         raise ProtocolError(INVALID_REQUEST, "Accept must allow text/event-stream to listen", http_status=406)
     stream = endpoint.new_stream(post.exchange, "listen")
 
@@ -61,7 +61,7 @@ async def listen(endpoint: Endpoint, post: Post, call: Call) -> None:
         endpoint.streams.add(ending)
         if endpoint.draining:
             ending.finish()
-        await stream.run([*HEADERS, *post.cors])
+        await stream.run([*HEADERS, *post.checked.cors])
     finally:
         endpoint.core.subscriptions.remove(listening)
         endpoint.streams.discard(ending)

@@ -43,12 +43,12 @@ class Modern:
             raise ProtocolError(INVALID_REQUEST, "A modern client sends no responses", http_status=400)
         if not message.is_request:
             # The revision defines no notification from client to server over HTTP; what comes is accepted and ignored.
-            await exchange.respond(202, post.cors)
+            await exchange.respond(202, post.checked.cors)
             return
         headers = exchange.headers
         assert isinstance(message.method, str)  # noqa: S101 - it is a request
         assert not isinstance(message.id, msgspec.UnsetType)  # noqa: S101
-        read = envelope.read_envelope(meta, header=headers.get(b"mcp-protocol-version"), over_http=True)
+        read = envelope.read_envelope(meta, header=post.checked.version, over_http=True)
         envelope.check_headers(headers, message.method, message.params)
         dispatcher = self._endpoint.dispatcher
         if message.method != LISTEN and not dispatcher.knows(message.method, read.revision):

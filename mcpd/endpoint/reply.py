@@ -90,7 +90,8 @@ class Reply:
           ids: the requests it answers.
           cancel: called when the client is gone (modern); a legacy call goes on.
         """  # noqa: D205, D212 - the class says it
-        self._exchange, self._headers, self._json, self._sse, _ = post
+        self._exchange = post.exchange
+        self._headers, self._json, self._sse = post.checked.cors, post.checked.json, post.checked.sse
         self._streams = streams
         self._session = session
         self._log = log if session is not None else None

@@ -54,11 +54,12 @@ class LegacySse:
         cors: HeaderList = []
         try:
             access = self._endpoint.access
-            seen, cors = access.check(exchange)
+            checked = access.check(exchange)
+            cors = checked.cors
             if exchange.method == "OPTIONS":
                 await exchange.respond(204, [*access.guard.preflight(exchange.headers), *cors])
                 return
-            principal = await access.admit(exchange, seen)
+            principal = await access.admit(exchange, checked.seen)
             if path.startswith(_MESSAGES):
                 await self._post(exchange, path.removeprefix(_MESSAGES), cors, principal)
             else:

@@ -7,7 +7,7 @@ import binascii
 import re
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,12 +21,15 @@ LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 class Headers:
     """Header fields by lower-case name. Values are text, without the white space around them (RFC 9110, 5.5)."""
 
-    __slots__ = ("_fields", "_repeated")
+    __slots__ = ("_fields", "_repeated", "memo")
 
     def __init__(self, fields: Iterable[tuple[bytes, bytes]]) -> None:
         """Args: *fields*: names in lower case, and values, in the order received."""
         self._fields: dict[bytes, bytes] = {}
         self._repeated: set[bytes] | None = None
+        self.memo: Any = None
+        """For whoever judges the fields: what it found. Clients send the same ones again and again, and where a front
+        notices, it gives the judge the same object."""
         for name, value in fields:
             if name in self._fields:
                 self._repeated = self._repeated or set()
@@ -40,6 +43,12 @@ class Headers:
         """Of fields none of which was there more than once; the dict is taken over."""
         headers = cls(())
         headers._fields = fields
+        return headers
+
+    def replaced(self, name: bytes, value: bytes) -> Headers:
+        """The same fields, none of which is repeated, but for this one, on which no memo depends."""
+        headers = Headers.unique(self._fields | {name: value})
+        headers.memo = self.memo
         return headers
 
     def get(self, name: bytes) -> str | None:

@@ -4,7 +4,7 @@ import pytest
 
 from mcpd.fronts.direct.malformed import MalformedError
 from mcpd.fronts.direct.parser import MAX_FIELDS, MAX_HEAD, MAX_TARGET, Request, RequestParser
-from tests.fronts.reading import Read, ours
+from tests.fronts.reading import Read, disagreement, ours
 
 NEXT = b"GET /next HTTP/1.1\r\nHost: b\r\n\r\n"
 THE_NEXT = Read("GET", "/next", {"host": "b"}, b"", close=False)
@@ -227,3 +227,44 @@ def test_has_no_more_to_say_after_an_error():
 def test_reads_a_long_pipeline_in_linear_time():
     # 2,000 requests in one read: each copies its own bytes only.
     assert len(ours([NEXT * 2000]).requests) == 2000
+
+
+LIKE = b"POST /mcp HTTP/1.1\r\nHost: a\r\nX: y\r\nContent-Length: %b\r\nY: z\r\n\r\n%b"
+
+
+@pytest.mark.parametrize(
+    "length", [b"0", b"3", b"00003", b"12", b"1" * 18, b"1" * 19, b"", b" 3", b"3 ", b"+3", b"3,3", b"3\r\n 3", b"0x3"]
+)
+@pytest.mark.parametrize("name", [b"Content-Length", b"content-length", b"Content-length", b"CONTENT-LENGTH"])
+def test_a_head_like_the_last_one_is_read_like_the_first(name, length):
+    first = (LIKE % (b"5", b"hello")).replace(b"Content-Length", name)
+    second = (LIKE % (length, b"abcdefghijkl")).replace(b"Content-Length", name)
+    alone = ours([second])
+    after = ours([first + second])
+    assert after.requests[0].body == b"hello"
+    assert (after.requests[1:], after.error, after.status) == alone
+    assert ours(one_by_one(first + second)) == after
+    assert disagreement(first + second) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        LIKE.replace(b"X: y", b"X: Content-Length: 9"),
+        LIKE.replace(b"Y: z", b"Content-Length: 3"),
+        LIKE.replace(b"Y: z", b"Transfer-Encoding: chunked"),
+        LIKE.replace(b"Y: z", b"Y: z\r\nX: w"),
+        LIKE.replace(b"Y: z", b"Connection: close"),
+        LIKE.replace(b"HTTP/1.1", b"HTTP/1.0"),
+        LIKE.replace(b"POST", b"PUT"),
+    ],
+)
+def test_what_is_not_like_the_last_one_is_read_anew(other):
+    first = LIKE % (b"5", b"hello")
+    for second in other % (b"3", b"abc"), other % (b"0", b"0\r\n\r\n"):
+        alone = ours([second])
+        after = ours([first + second])
+        assert (after.requests[1:], after.error, after.status) == alone
+        assert ours([second + first]).requests[: len(alone.requests)] == alone.requests
+        assert disagreement(first + second) is None
+        assert disagreement(second + first) is None
