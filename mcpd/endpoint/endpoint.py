@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from mcpd.endpoint.exchange import Exchange, HeaderList
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.server.call import Call
+    from mcpd.server.dispatch import Answer
     from mcpd.server.principal import Principal
     from mcpd.sessions.live import Closable
     from mcpd.settings import Settings
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger("mcpd.http")
 _JSON: Final = (b"content-type", b"application/json")
 _ALLOW: Final = (b"allow", b"GET, POST, DELETE, OPTIONS")
+_LAST_WORDS: Final = 5.0
+"""Seconds in which the client of a cancelled call has to take its answer."""
 
 
 class Endpoint:
@@ -288,12 +291,20 @@ class Endpoint:
                 answer = await self.dispatcher.answer(call)
             finally:
                 self._quiet.pop(reply, None)
-            if answer is not None and answer.needed:
-                await reply.refuse(answer, self.access.challenge(reply.exchange, answer.needed))
+            if call.lent and call.scope.cancel_called:
+                # It was around the whole exchange.
+                with trio.move_on_after(_LAST_WORDS, shield=True):
+                    await self._answer(reply, answer)
             else:
-                await reply.answer(answer, 200 if answer is None else answer.status)
+                await self._answer(reply, answer)
         finally:
             self.call_done(call)
+
+    async def _answer(self, reply: Reply, answer: Answer | None) -> None:
+        if answer is not None and answer.needed:
+            await reply.refuse(answer, self.access.challenge(reply.exchange, answer.needed))
+        else:
+            await reply.answer(answer, 200 if answer is None else answer.status)
 
     def check_calls(self, more: int) -> None:
         """Raise ProtocolError, 503, if with *more* calls there were too many in flight."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import trio
+
     from mcpd.endpoint.access import Checked
     from mcpd.protocol.headers import Headers
     from mcpd.server.principal import Principal
@@ -40,6 +42,14 @@ class Exchange(Protocol):
     @property
     def client(self) -> str | None:
         """The peer's address, if it has one."""
+        ...
+
+    @property
+    def scope(self) -> trio.CancelScope | None:
+        """A cancel scope around the exchange, for the call in it to use up; None where there is none.
+
+        Once it is cancelled, what is left to do for the exchange needs a shield.
+        """
         ...
 
     async def body(self, limit: int) -> bytes:

@@ -73,7 +73,7 @@ class Legacy:
         try:
             if message.is_request:
                 self._endpoint.check_calls(1)
-                call = self._new_call(post, message, meta, session)
+                call = self._new_call(post, message, meta, session, post.exchange.scope)
                 call.outlet = reply = self._reply(post, session, (call.id,))
                 if session is None:
                     await self._endpoint.run_call(call, reply, began)
@@ -234,7 +234,9 @@ class Legacy:
                 logger.debug("Request cancelled: %s", params.reason)
                 await sessions.cancel(session, params.request_id)
 
-    def _new_call(self, post: Post, message: Message, meta: Meta, session: Session | None) -> Call:
+    def _new_call(
+        self, post: Post, message: Message, meta: Meta, session: Session | None, scope: trio.CancelScope | None = None
+    ) -> Call:
         record = None if session is None else session.record
         return Call(
             id=cast("Any", message.id),
@@ -248,6 +250,7 @@ class Legacy:
             headers=post.exchange.headers,
             session=session,
             principal=post.principal,
+            scope=scope,
         )
 
     def _reply(self, post: Post, session: Session | None, ids: Sequence[RequestId]) -> Reply:

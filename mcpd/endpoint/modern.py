@@ -68,6 +68,7 @@ class Modern:
             log_level=read.log_level,
             headers=headers,
             principal=post.principal,
+            scope=exchange.scope,
         )
         if message.method == LISTEN:
             await listen(self._endpoint, post, call)

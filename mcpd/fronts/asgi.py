@@ -90,6 +90,8 @@ class AsgiApp:
 class AsgiExchange:
     """`mcpd.endpoint.exchange.Exchange` over one ASGI HTTP scope."""
 
+    scope: trio.CancelScope | None = None
+
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
         path: str = scope["path"]

@@ -320,7 +320,7 @@ class Connection:
         try:
             async with turn:
                 # What was cancelled while it waited for its turn does not even begin.
-                answer = None if call.scope.cancel_called else await self._dispatcher.answer(call)
+                answer = None if call.cancelled else await self._dispatcher.answer(call)
             outlet.finished = True
             if answer is not None:
                 await self.send(answer.body)

@@ -183,8 +183,10 @@ class Call:
         "cancelled",
         "capabilities",
         "client_info",
+        "ended",
         "headers",
         "id",
+        "lent",
         "lifespan",
         "log_level",
         "meta",
@@ -213,7 +215,9 @@ class Call:
         headers: Headers | None,
         session: LegacySession | None = None,
         principal: Principal | None = None,
+        scope: trio.CancelScope | None = None,
     ) -> None:
+        """Args: *scope*: what the handler is to run in, entered already; by default the call has a scope of its own."""
         self.id = id
         self.method = method
         self.params = params
@@ -229,9 +233,12 @@ class Call:
         self.principal = principal
         self.lifespan: Any = None
         self.progress: float | None = None
-        self.scope = trio.CancelScope()
+        self.lent = scope is not None
+        self.scope = trio.CancelScope() if scope is None else scope
         self.answer: ProtocolError | None = None
         self.cancelled = False
+        self.ended = False
+        """The handler is done, and the scope no longer ours."""
         self.background: DetachedOutlet | None = None
         """Set if the call runs as a task, or is to become one."""
         self.rounds: Rounds | None = None
@@ -270,4 +277,5 @@ class Call:
         """
         self.cancelled = True
         self.answer = answer
-        self.scope.cancel()
+        if not self.ended:
+            self.scope.cancel()

@@ -6,6 +6,8 @@ import logging
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
+import trio
+
 from mcpd.errors import (
     HEADER_MISMATCH,
     INTERNAL_ERROR,
@@ -55,6 +57,38 @@ class Answer(NamedTuple):
     """The code of the error it tells of; 0 for a result."""
     needed: tuple[str, ...] = ()
     """The scopes whose lack it tells of."""
+
+
+class _LentScope:
+    """A call's part of a scope that is around more than the call. It ends like a scope of its own.
+
+    To make, enter and leave a scope for each call would cost as much as most calls do. One that a call was cancelled in
+    is used up, and whoever lent it has to make a new one.
+    """
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _type: object, exc: BaseException | None, _traceback: object) -> bool:
+        call = self._call
+        call.ended = True
+        if exc is None or not call.scope.cancel_called:
+            return False
+        if isinstance(exc, trio.Cancelled):
+            # If a scope further out is cancelled as well, that shows at the next checkpoint.
+            return True
+        if isinstance(exc, BaseExceptionGroup):
+            cancelled, rest = exc.split(trio.Cancelled)
+            if cancelled is not None:
+                if rest is not None:
+                    raise rest
+                return True
+        return False
 
 
 class Dispatcher:
@@ -132,7 +166,7 @@ class Dispatcher:
     async def _run(self, handler: Handler, call: Call) -> Answer | None:
         modern = call.revision.modern
         try:
-            with call.scope:
+            with _LentScope(call) if call.lent else call.scope:
                 result = await handler(self.offer, call, Context(self.server, call, self._handles))
                 if call.rounds is None or not call.rounds.open:
                     return Answer(encode_result(call.id, self.offer.complete(result, call.revision)))

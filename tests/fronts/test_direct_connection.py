@@ -102,6 +102,51 @@ async def test_serves_one_request_after_the_other(autojump_clock):
         assert served.front.connections == 1
 
 
+async def test_a_connection_goes_on_after_a_call_that_was_cancelled(autojump_clock):
+    tools = Tools()
+
+    @tools.server.tool
+    async def crowd(late: bool) -> str:
+        """Waits in two tasks, one of which fails when the call is cancelled."""
+
+        async def fail() -> None:
+            try:
+                await trio.sleep(60)
+            finally:
+                if late:
+                    raise ValueError("too late")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail)
+            tools.began.set()
+            await trio.sleep(60)
+        raise AssertionError
+
+    async with direct(tools.server) as served:
+        client, other = served.connect(), served.connect()
+        session = (await other.ask(post(INITIALIZE))).headers["mcp-session-id"]
+        of_session = (f"Mcp-Session-Id: {session}", "MCP-Protocol-Version: 2025-11-25")
+
+        def legacy(method: str, params: object, **more: object) -> bytes:
+            return post({"jsonrpc": "2.0", "method": method, "params": params, **more}, *of_session, ONLY_JSON)
+
+        await other.ask(legacy("notifications/initialized", {}))
+        calls = [("wait", {"seconds": 60}), ("crowd", {"late": False}), ("crowd", {"late": True})] * 2
+        for number, (name, arguments) in enumerate(calls):
+            tools.began = trio.Event()
+            await client.send(legacy("tools/call", {"name": name, "arguments": arguments}, id=number))
+            await tools.began.wait()
+            await other.ask(legacy("notifications/cancelled", {"requestId": number}))
+            ended = await client.response()
+            if arguments.get("late"):
+                assert ended.json["error"]["message"] == "Internal error"
+            else:
+                assert (ended.status, ended.body) == (202, b"")
+            response = await client.ask(legacy("tools/call", {"name": "echo", "arguments": {"text": "on"}}, id=-number))
+            assert response.text == "on"
+            assert trio.current_time() < 60
+
+
 async def test_answers_pipelined_requests_in_their_order(autojump_clock):
     tools = Tools()
     async with direct(tools.server) as served:

@@ -47,15 +47,17 @@ class Connection:
     __slots__ = (
         "_ending",
         "_exchange",
+        "_lingers",
         "_said_all",
-        "_scope",
         "_service",
         "_settings",
+        "_whole",
         "broken",
         "client",
         "deadline",
         "gone",
         "parser",
+        "scope",
         "transport",
         "write_timeout",
     )
@@ -74,7 +76,10 @@ class Connection:
         self.write_timeout = settings.write_timeout
         """For `send` of what nobody else has an eye on."""
         self._exchange: DirectExchange | None = None
-        self._scope = trio.CancelScope()
+        self._whole = trio.CancelScope()
+        self.scope = self._whole
+        """Around the exchanges, for their calls; one that is cancelled uses it up."""
+        self._lingers = False
         self._ending = False
         self._said_all = False
         self.deadline = trio.current_time() + settings.header_timeout
@@ -85,7 +90,7 @@ class Connection:
     async def run(self) -> None:
         """Serve until the connection ends. It raises nothing but ``trio.Cancelled``."""
         try:
-            with self._scope:
+            with self._whole:
                 await self._serve()
                 self.deadline = trio.current_time() + FAREWELL
                 await self.transport.close()
@@ -108,7 +113,7 @@ class Connection:
         """Its time is up, or the server's: end it. An exchange in flight is cancelled."""
         self.deadline = NEVER
         self._ending = True
-        self._scope.cancel()
+        self._whole.cancel()
 
     def lost(self, broken: bool) -> None:  # noqa: FBT001 - a callback
         """The client has closed, or the connection is broken."""
@@ -118,17 +123,31 @@ class Connection:
             self._exchange.lost()
 
     async def _serve(self) -> None:
-        endpoint, keep_alive = self._service.endpoint, self._settings.keep_alive
+        over = False
+        while not over:
+            over = True
+            self.scope = trio.CancelScope()
+            with self.scope:
+                over = await self._serve_exchanges()
+        if self._lingers:
+            await self._linger()
+
+    async def _serve_exchanges(self) -> bool:
+        """Serve until the connection ends, which is True, or `scope` is used up."""
+        endpoint, keep_alive, scope = self._service.endpoint, self._settings.keep_alive, self.scope
         while True:
+            if not self.parser.complete:
+                await self._discard_body()
+                self.deadline = trio.current_time() + keep_alive
             try:
                 request = await self._next_request()
             except MalformedError as exc:
                 logger.info("Refused a request with %d: %s", exc.status, exc.message)
                 await self.send(response.refusal(exc.status, exc.message), within=self.write_timeout)
-                await self._linger()
-                return
+                self._lingers = True
+                return True
             if request is None:
-                return
+                return True
             self.deadline = NEVER
             exchange = self._exchange = DirectExchange(self, request)
             await endpoint(exchange)
@@ -139,13 +158,12 @@ class Connection:
                 # Nothing can follow half a response. What has come whole behind the request is run all the same.
                 self.broken = True
             if exchange.last:
-                if not self.parser.complete or self.parser.unread:
-                    await self._linger()
-                return
+                self._lingers = not self.parser.complete or self.parser.unread
+                return True
             del request, exchange  # nothing of them stays while the connection waits for the next
-            if not self.parser.complete:
-                await self._discard_body()
             self.deadline = trio.current_time() + keep_alive
+            if scope.cancel_called:
+                return False
 
     async def _next_request(self) -> Request | None:
         """The next request; None when the client sends no more."""

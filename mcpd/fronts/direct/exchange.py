@@ -12,6 +12,8 @@ from mcpd.protocol.headers import Headers
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import trio
+
     from mcpd.fronts.direct.connection import Connection
     from mcpd.fronts.direct.parser import Request
 
@@ -54,6 +56,11 @@ class DirectExchange:
         self._state = _OPEN
         self._head = b""
         self._callback: Callable[[], object] | None = None
+
+    @property
+    def scope(self) -> trio.CancelScope:
+        """The scope that the connection lends, one call after the other."""
+        return self._connection.scope
 
     @property
     def complete(self) -> bool:
