@@ -326,13 +326,13 @@ class Client:
         return await self.follow("spell", {"word": word, "pause": 0.1}, hear, word.__eq__)
 
     async def delete(self) -> str:
-        session = self.open_session()
+        # Used no more, whatever the answer: a DELETE without a clear one may have ended it all the same.
+        session, self.session = self.open_session(), None
         response = await session.delete()
-        if response.status not in {204, 404}:
-            return str(response.status)
         if response.status == 404:
             raise Lost
-        self.session = None
+        if response.status != 204:
+            return str(response.status)
         response = await session.post("ping", id=1)
         if response.status == 200:
             self.wrong("delete: the session lives on")

@@ -9,6 +9,11 @@ from tests.harness import FRONTS
 from tests.processes import ServerProcess, fixture_server_process
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first: several processes share the tests, and none should be left with one of these at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("chaos") is None)
+
+
 @pytest.fixture(scope="session")
 def fixture_server() -> Iterator[ServerProcess]:
     """The fixture server over a real socket: one process for the whole run, so what a client leaves meets the next."""

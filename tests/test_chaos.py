@@ -1,4 +1,4 @@
-"""The chaos run, short enough for CI; `python -m tests.chaos` is the long one."""
+"""The chaos run, two minutes of it; `python -m tests.chaos` is the long one."""
 
 import pytest
 
@@ -8,9 +8,9 @@ from tests.chaos import chaos
 @pytest.mark.chaos
 @pytest.mark.parametrize("lose_data", [False, True], ids=["data stays", "data is lost"])
 async def test_every_call_ends_once_and_nothing_is_left(lose_data: bool) -> None:
-    report = await chaos(25.0, seed=4 + lose_data, clients=8, lose_data=lose_data)
+    report = await chaos(60.0, seed=4 + lose_data, clients=8, lose_data=lose_data)
     print("\n".join(report.lines()))
     assert not report.wrong
-    assert sum(report.outcomes["call"].values()) > 50
-    assert report.outcomes["elicit"]["answered"] > 5
-    assert report.outcomes["resume"]["answered"] > 5
+    assert sum(report.outcomes["call"].values()) > 100
+    assert report.outcomes["elicit"]["answered"] > 20
+    assert report.outcomes["resume"]["answered"] > 20
