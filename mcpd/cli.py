@@ -23,7 +23,7 @@ from mcpd.errors import SettingError, StoreError, only
 from mcpd.fronts.http import metrics_host, new_endpoint, serve
 from mcpd.fronts.sockets import LISTENER, METRICS_LISTENER, bind, bound, inherited, url
 from mcpd.fronts.stdio import serve_stdio, take_stdout
-from mcpd.fronts.workers import Workers
+from mcpd.fronts.workers import Workers, parent_gone
 from mcpd.logs import set_up_logs
 from mcpd.memory import cgroup_limit
 from mcpd.operate import redis_option, sessions_command, store_url
@@ -259,10 +259,17 @@ async def _serve_stdio(server: Server, settings: Settings, out: trio.lowlevel.Fd
 async def _serve_http(server: Server, settings: Settings) -> None:
     with trio.open_signal_receiver(*_STOP) as signals:
 
+        async def hear(scope: trio.CancelScope) -> None:
+            number = await anext(signals)
+            logging.getLogger("mcpd").info("%s: draining", signal.Signals(number).name)
+            scope.cancel()
+
         async def stop() -> None:
-            async for number in signals:
-                logging.getLogger("mcpd").info("%s: draining", signal.Signals(number).name)
-                return
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(hear, nursery.cancel_scope)
+                await parent_gone()
+                logging.getLogger("mcpd").warning("The process that started this worker is gone: draining")
+                nursery.cancel_scope.cancel()
 
         async def at_once() -> None:
             # The second signal does what it does to a program that does not listen.

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -20,11 +21,13 @@ import trio
 from mcpd.errors import SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
 logger: Final = logging.getLogger("mcpd.workers")
 FOLDER: Final = "MCPD_WORKER_FOLDER"
 """Tells a worker in which folder the workers' own metrics are."""
+PARENT: Final = "MCPD_WORKER_PARENT"
+"""Tells a worker which file descriptor ends when its parent does."""
 _BACKLOG: Final = 1024
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 10.0
@@ -47,6 +50,7 @@ class Workers:
         self._number = number
         self._command = [sys.executable, "-m", "mcpd", *arguments]
         self._sockets = sockets
+        self._lifeline = -1
         self._processes: set[trio.Process] = set()
         self._stopped = trio.Event()
         self._failed: int | None = None
@@ -63,7 +67,7 @@ class Workers:
         for sock in self._sockets.values():
             # Who connects before a worker is up, or while none is, waits for one.
             sock.listen(_BACKLOG)
-        with tempfile.TemporaryDirectory(prefix="mcpd-") as folder:
+        with tempfile.TemporaryDirectory(prefix="mcpd-") as folder, _pipe() as self._lifeline:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._hear_signals)
                 started()
@@ -97,10 +101,13 @@ class Workers:
                 await self._stopped.wait()
 
     async def _run_one(self, folder: str) -> int:
-        environment = os.environ | {name: str(sock.fileno()) for name, sock in self._sockets.items()} | {FOLDER: folder}
-        descriptors = [sock.fileno() for sock in self._sockets.values()]
+        descriptors = {name: sock.fileno() for name, sock in self._sockets.items()} | {PARENT: self._lifeline}
+        environment = os.environ | {name: str(descriptor) for name, descriptor in descriptors.items()}
         process = await trio.lowlevel.open_process(
-            self._command, stdin=subprocess.DEVNULL, env=environment, pass_fds=descriptors
+            self._command,
+            stdin=subprocess.DEVNULL,
+            env=environment | {FOLDER: folder},
+            pass_fds=list(descriptors.values()),
         )
         self._processes.add(process)
         if self._stopped.is_set():
@@ -128,3 +135,26 @@ class Workers:
             sock.close()  # so that nobody can connect when the last worker has closed its own
         for process in self._processes:
             process.send_signal(signal.SIGTERM if number == signal.SIGINT else number)
+
+
+@contextmanager
+def _pipe() -> Generator[int, None, None]:
+    """What the workers are given of a pipe into which nothing is written: it ends with this process."""
+    ours, theirs = reversed(os.pipe())
+    try:
+        yield theirs
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+async def parent_gone() -> None:
+    """Return when this is a worker whose parent has ended; never where there is no parent.
+
+    The descriptor stays open, for a process that ends closes it.
+    """
+    descriptor = os.environ.get(PARENT)
+    if descriptor is None:
+        await trio.sleep_forever()
+    else:
+        await trio.lowlevel.wait_readable(int(descriptor))

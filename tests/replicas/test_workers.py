@@ -145,6 +145,28 @@ async def test_a_second_signal_ends_all_at_once(redis_server: RedisServer) -> No
     assert not any(psutil.pid_exists(pid) for pid in everybody)
 
 
+async def test_a_parent_that_is_killed_leaves_no_worker_behind(redis_server: RedisServer) -> None:
+    with workers(redis_server, code=-signal.SIGKILL) as parent:
+        everybody = await all_up(parent)
+        session = await parent.initialize()
+        async with (
+            session.get() as stream,
+            session.open_call("spell", {"word": "abc", "pause": 0.5}, progress=1) as call,
+        ):
+            await stream.event()
+            await call.message()
+            parent.signal(signal.SIGKILL)
+            # They drain as if they had been told to: streams end, and what has begun comes to its end.
+            assert await stream.rest(within=3) == []
+            assert (await call.rest(within=5))[-1]["result"]["content"][0]["text"] == "abc"
+        await until(lambda: not any(map(psutil.pid_exists, everybody)), within=10)
+        assert parent.stderr.count("The process that started this worker is gone: draining") == 3
+        # Nobody keeps the port.
+        with socket.socket() as again:
+            again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            again.bind(parent.address)
+
+
 def test_a_signal_during_the_start_ends_it(redis_server: RedisServer) -> None:
     command = [
         sys.executable,
