@@ -12,7 +12,7 @@ from mcpd.server.changes import Change
 from mcpd.server.principal import check_scopes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from mcpd.core import Core
     from mcpd.server.call import Call
@@ -124,6 +124,8 @@ class Listening:
             await self._deliver(change)
         if self.empty:
             await self._end()
+        elif self._task_ids:
+            self._core.tasks.followers.add(self)
 
     async def deliver(self, change: Change) -> None:
         """Send the notification, if it was asked for."""
@@ -135,6 +137,17 @@ class Listening:
         await self._deliver(change)
         if self.empty:
             await self._end()
+
+    async def missed(self, lists: Sequence[Change]) -> None:
+        """Changes may have been lost: tell of all that is subscribed to."""
+        named = [*(Change("resource", uri) for uri in self._uris), *(Change("task", each) for each in self._task_ids)]
+        for change in (*lists, *named):
+            await self.deliver(change)
+
+    async def look(self) -> None:
+        """Read the tasks: `mcpd.tasks.tasks.Follower`."""
+        for task_id in list(self._task_ids):
+            await self._load(task_id)
 
     def _wants(self, change: Change) -> bool:
         if change.kind == "task":

@@ -18,6 +18,7 @@ from mcpd.protocol.jsonrpc import Message, MessageError
 from mcpd.protocol.revisions import LEGACY, MODERN, negotiate
 from mcpd.protocol.types import ClientCapabilities
 from mcpd.server.call import Call
+from mcpd.server.changes import Change
 from mcpd.server.principal import identity_of
 from mcpd.sessions.leases import LOOK_AGAIN
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.protocol.requests import Meta
     from mcpd.protocol.revisions import Revision
-    from mcpd.server.changes import Change
     from mcpd.server.principal import Principal
     from mcpd.sessions.sessions import Session
 
@@ -312,23 +312,20 @@ class Legacy:
         endpoint = self._endpoint
         stream = endpoint.new_stream(exchange, "get")
         listener = Listener(session, stream, log, after)
-        if after is not None and log is not None:
-            if await log.read(session.key, LISTENER, after=after) is None:
-                raise refusal(400, "That event is not known (any more): open the stream without Last-Event-ID")
-        elif log is not None:
-            number = await session.log(LISTENER, b"")
-            if session.revision.priming:
-                stream.push(sse_encoding.priming(f"{LISTENER}.{number}", retry=endpoint.retry))
+        if after is not None and log is not None and await log.read(session.key, LISTENER, after=after) is None:
+            raise refusal(400, "That event is not known (any more): open the stream without Last-Event-ID")
         live = session.live
-        if live.ended:
-            raise refusal(404, "Session not found: it has ended or expired; initialize again")
-        # The newest stream takes over: a proxy may keep the old one open long after the client has left it.
-        if live.listener is not None:
-            live.listener.finish()
-        live.listener = stream
-        del session.record  # it may be open for hours, and whoever needs the record then needs it as it is then
+        # Before the first event: what changes after that is told.
         endpoint.subscriptions.add(listener)
         try:
+            if after is None and log is not None:
+                number = await session.log(LISTENER, b"")
+                if session.revision.priming:
+                    stream.push(sse_encoding.priming(f"{LISTENER}.{number}", retry=endpoint.retry))
+            await endpoint.sessions.take_over(session, stream)
+            if live.ended:
+                raise refusal(404, "Session not found: it has ended or expired; initialize again")
+            del session.record  # it may be open for hours, and whoever needs the record then needs it as it is then
             if after is None:
                 await self._hold(exchange, session, stream, cors)
                 return
@@ -338,8 +335,8 @@ class Legacy:
                 nursery.cancel_scope.cancel()
         finally:
             endpoint.subscriptions.remove(listener)
-            if live.listener is stream:
-                live.listener = None
+            if live.standalone is not None and live.standalone.stream is stream:
+                live.standalone = None
 
     async def _resume(
         self, exchange: Exchange, session: Session, cors: HeaderList, log: EventLog, event: tuple[str, str]
@@ -460,6 +457,17 @@ class Listener:
             record = await session.reload()
             if record is None or change.uri not in record.subscriptions:
                 return
+        await self._tell(change)
+
+    async def missed(self, lists: Sequence[Change]) -> None:
+        """Changes may have been lost."""
+        record = await self._session.reload()
+        if record is not None and not self._session.live.ended:
+            for change in (*lists, *(Change("resource", uri) for uri in record.subscriptions)):
+                await self._tell(change)
+
+    async def _tell(self, change: Change) -> None:
+        session = self._session
         message = change.notification()
         event_id = None
         async with self._turn or nullcontext():

@@ -21,19 +21,19 @@ from mcpd.protocol import envelope, jsonrpc, requests
 from mcpd.protocol.revisions import LATEST_LEGACY, negotiate
 from mcpd.protocol.types import ClientCapabilities
 from mcpd.server.call import Call
+from mcpd.server.changes import Change
 from mcpd.sessions.live import Live
 from mcpd.sessions.record import SessionRecord, add_task
 from mcpd.sessions.sessions import MAX_SUBSCRIPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 
     from mcpd.core import Core
     from mcpd.protocol.headers import Headers
     from mcpd.protocol.jsonrpc import Message, RequestId
     from mcpd.protocol.requests import Meta
     from mcpd.protocol.types import LoggingLevel
-    from mcpd.server.changes import Change
     from mcpd.server.principal import Principal
 
 T = TypeVar("T")
@@ -362,6 +362,12 @@ class Connection:
         for request_id, listening in list(self._listening.items()):
             await self._stop_listening(request_id)
             await self.send(listening.result)
+
+    async def missed(self, lists: Sequence[Change]) -> None:
+        """Changes may have been lost: tell of these, and of all resources it is subscribed to."""
+        uris = () if self.session is None else tuple(self.session.record.subscriptions)
+        for change in (*lists, *(Change("resource", uri) for uri in uris)):
+            await self.deliver(change)
 
     async def deliver(self, change: Change) -> None:
         """Tell a legacy client of a change; `mcpd.sessions.subscriptions.Subscriber`."""

@@ -13,9 +13,10 @@ import msgspec
 import trio
 
 from mcpd.errors import CONNECTION_CLOSED, ClientError, ProtocolError
+from mcpd.sessions.record import cancelled_call
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from mcpd.protocol.jsonrpc import Message, RequestId
     from mcpd.server.call import Call
@@ -110,18 +111,31 @@ def read_answer(answer: Message, read: Callable[[msgspec.Raw], T]) -> T:
         raise ClientError(CONNECTION_CLOSED, f"The client's answer does not fit: {exc}") from None
 
 
+class Standalone:
+    """The standalone GET stream of a session on this replica."""
+
+    __slots__ = ("announced", "name", "stream")
+
+    def __init__(self, name: bytes, stream: Closable) -> None:
+        self.name = name
+        self.stream = stream
+        self.announced = False
+        """The bus has brought back its own word of it: what it brings after that is newer."""
+
+
 class Live:
     """One session's live part in this process."""
 
-    __slots__ = ("__weakref__", "calls", "ended", "key", "listener", "questions", "streams")
+    __slots__ = ("__weakref__", "calls", "ended", "key", "questions", "seen", "standalone", "streams")
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.calls: dict[RequestId, list[Call]] = {}
         self.questions = Questions()
         self.streams: set[Closable] = set()
-        self.listener: Closable | None = None
-        """The standalone GET stream; the newest takes over."""
+        self.standalone: Standalone | None = None
+        self.seen: Sequence[bytes] = ()
+        """The cancellations in the record that this replica knows of."""
         self.ended = False
 
     def enter(self, call: Call) -> None:
@@ -141,6 +155,27 @@ class Live:
         for call in calls:
             call.cancel()
         return bool(calls)
+
+    def see(self, cancelled: Sequence[bytes]) -> None:
+        """The cancellations as the record has them: what is new was cancelled elsewhere, and may run here."""
+        known, self.seen = self.seen, cancelled
+        if self.calls:
+            for mark in cancelled:
+                if mark not in known:
+                    self.cancel(cancelled_call(mark))
+
+    def hear_of_stream(self, name: bytes) -> None:
+        """A standalone stream has been opened somewhere: the one here ends, if it is older.
+
+        All replicas hear of all streams in one order, and of their own as well; so exactly the last one stays.
+        """
+        current = self.standalone
+        if current is None:
+            return
+        if name == current.name:
+            current.announced = True
+        elif current.announced:
+            current.stream.finish()
 
     def end(self) -> None:
         """The session is over: its calls are cancelled and answered so, its streams end."""

@@ -1,15 +1,19 @@
 """What a store keeps of a session, as compact MessagePack."""
 
 # No `from __future__ import annotations`: msgspec reads these annotations at run time.
+import secrets
 from collections.abc import Collection
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
+from mcpd.protocol.jsonrpc import RequestId, encode
 from mcpd.protocol.types import ClientCapabilities, Implementation, LoggingLevel
 
 MAX_TASKS: Final = 100
+MAX_CANCELLATIONS: Final = 16
+_LONGEST_MARK: Final = 256
 
 
 class SessionRecord(Struct, array_like=True):
@@ -25,6 +29,8 @@ class SessionRecord(Struct, array_like=True):
     """`SessionState` values as JSON, by key."""
     tasks: list[str] = []
     """Ids of the session's tasks, the oldest first."""
+    cancelled: list[bytes] = []
+    """The latest cancellations that came in where the call does not run; see `cancelled_call`."""
 
 
 def add_task(record: SessionRecord, task_id: str, gone: Collection[str]) -> bool:
@@ -34,6 +40,18 @@ def add_task(record: SessionRecord, task_id: str, gone: Collection[str]) -> bool
         return False
     record.tasks = [*kept, task_id]
     return True
+
+
+def add_cancellation(record: SessionRecord, request_id: RequestId) -> None:
+    """The client has cancelled a call, which may be running on a replica that cannot be told now."""
+    mark = encode([request_id, secrets.token_urlsafe(6)])  # as JSON, whose integers know no bound
+    if len(mark) <= _LONGEST_MARK:
+        record.cancelled = [*record.cancelled[1 - MAX_CANCELLATIONS :], mark]
+
+
+def cancelled_call(mark: bytes) -> RequestId:
+    """Which call a cancellation is about. Clients use ids again, so each has something of its own besides."""
+    return msgspec.json.decode(mark, type=tuple[int | str, str])[0]
 
 
 _decoder: Final = msgspec.msgpack.Decoder(SessionRecord)

@@ -10,6 +10,8 @@ import hashlib
 import logging
 import re
 import secrets
+from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 from weakref import WeakValueDictionary
 
@@ -24,8 +26,8 @@ from mcpd.protocol.jsonrpc import encode as encode_json
 from mcpd.protocol.revisions import LEGACY, Revision
 from mcpd.server.meter import Meter
 from mcpd.sessions.answers import Answers
-from mcpd.sessions.live import Live
-from mcpd.sessions.record import SessionRecord, add_task, decode_record, encode_record
+from mcpd.sessions.live import Live, Standalone
+from mcpd.sessions.record import SessionRecord, add_cancellation, add_task, decode_record, encode_record
 from mcpd.sessions.signals import TOPIC, Signal, decode_signal, encode_signal
 
 if TYPE_CHECKING:
@@ -34,11 +36,14 @@ if TYPE_CHECKING:
     from mcpd.ports import Store
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.protocol.types import ClientCapabilities, Implementation, LoggingLevel
+    from mcpd.sessions.live import Closable
 
 T = TypeVar("T")
 logger: Final = logging.getLogger("mcpd.sessions")
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{24}")
 MAX_SUBSCRIPTIONS: Final = 1_000
+_TRY_AGAIN: Final = 1.0
+"""Seconds after which is tried again what the store could not do."""
 _NOT_ANYMORE: Final = "The session has ended"
 
 
@@ -73,6 +78,7 @@ class Sessions:
         self.answers = Answers(store)
         self.idle = idle
         self._bus = store.bus
+        self._shared = store.shared
         self._initialization = min(initialization, idle)
         self.meter = Meter() if meter is None else meter
         self.memory = MemoryGuard(None) if memory is None else memory
@@ -80,6 +86,7 @@ class Sessions:
         self._forget_tasks = forget_tasks
         self._live: WeakValueDictionary[str, Live] = WeakValueDictionary()
         self._replica = secrets.token_hex(8)
+        self._streams = count()
 
     async def create(
         self,
@@ -140,6 +147,8 @@ class Sessions:
         record = None if data is None else decode_record(data)
         if record is None or live.ended or record.revision not in LEGACY:
             return None
+        if record.cancelled:
+            live.see(record.cancelled)
         return Session(self, session_id, live, record)
 
     async def end(self, session: Session, reason: Literal["deleted", "aborted"] = "deleted") -> bool:
@@ -164,9 +173,29 @@ class Sessions:
             await self._tell(Signal(self._replica, "answer", session.key, encode_json(message)))
 
     async def cancel(self, session: Session, request_id: RequestId) -> None:
-        """The client cancels a call of its own, wherever that is running. An unknown one is ignored."""
+        """The client cancels a call of its own, wherever that is running. An unknown one is ignored.
+
+        It stands in the record as well, for a replica that the bus does not reach just now.
+        """
         if not session.live.cancel(request_id):
+            if self._shared:
+                await session.cancelled(request_id)
             await self._tell(Signal(self._replica, "cancel", session.key, encode_json(request_id)))
+
+    async def take_over(self, session: Session, stream: Closable) -> None:
+        """This is the session's standalone stream now: the one before ends, on whichever replica that is.
+
+        A proxy may keep an old one open long after the client has left it.
+        """
+        live = session.live
+        if live.standalone is not None:
+            live.standalone.stream.finish()
+        name = f"{self._replica}.{next(self._streams)}".encode()
+        live.standalone = Standalone(name, stream)
+        try:
+            await self._tell(Signal(self._replica, "listen", session.key, name))
+        except StoreError as exc:
+            logger.warning("Other replicas could not be told of a new stream: %s", exc)
 
     async def renew(self, session: Session) -> None:
         """The last exchange ended just now."""
@@ -191,36 +220,45 @@ class Sessions:
             task_status.started()
             async for raw in signals:
                 if not raw:
-                    await self._catch_up()
+                    while not await self._catch_up():  # noqa: ASYNC110 - nothing says that the store is back
+                        await trio.sleep(_TRY_AGAIN)
                     continue
                 ended = self._hear(raw)
                 if ended is not None:
                     await self._forget(ended)
 
     async def _renew_live(self) -> None:
-        interval = max(0.05, min(self.idle / 3, 30.0))
+        pause = interval = max(0.05, min(self.idle / 3, 30.0))
         while True:
-            await trio.sleep(interval)
+            await trio.sleep(pause)
+            pause = interval
             keys = list(self._live.keys())
             try:
                 for start in range(0, len(keys), 500):
                     await self.records.renew(keys[start : start + 500], ttl=self.idle)
             except StoreError:
-                # The next round tries again; a session expires only if the store stays away for its whole idle time.
-                continue
+                # A session expires only if the store stays away for what is left of its idle time.
+                pause = min(interval, _TRY_AGAIN)
 
-    async def _catch_up(self) -> None:
-        """The bus was away, and may have lost what it had for us: look what became of the sessions in use here."""
+    async def _catch_up(self) -> bool:
+        """The bus was away, and may have lost what it had for us: look what became of the sessions in use here.
+
+        False when the store was away as well.
+        """
         for key, live in list(self._live.items()):
             try:
-                if await self.records.load(key, ttl=self.idle) is None:
+                data = await self.records.load(key, ttl=self.idle)
+                record = None if data is None else decode_record(data)
+                if record is None:
                     live.end()
                     await self._forget(key)
                 else:
+                    live.see(record.cancelled)
                     await self.answers.look(live)
             except StoreError as exc:
                 logger.warning("What the bus may have lost could not be looked up: %s", exc)
-                return
+                return False
+        return True
 
     async def _tell(self, signal: Signal) -> None:
         await self._bus.publish(TOPIC, encode_signal(signal))
@@ -236,7 +274,9 @@ class Sessions:
         """Do what another replica says; the key of a session in use here that has ended there."""
         try:
             signal = decode_signal(raw)
-            return None if signal.sender == self._replica else self._obey(signal)
+            if signal.kind != "listen" and signal.sender == self._replica:
+                return None
+            return self._obey(signal)
         except msgspec.MsgspecError:
             logger.warning("The bus brought what is no signal, perhaps from another version of mcpd")
             return None
@@ -252,6 +292,8 @@ class Sessions:
             return signal.key
         if signal.kind == "answer":
             live.questions.answer(msgspec.json.decode(signal.data, type=Message))
+        elif signal.kind == "listen":
+            live.hear_of_stream(signal.data)
         else:
             live.cancel(msgspec.json.decode(signal.data, type=int | str))
         return None
@@ -313,6 +355,11 @@ class Session:
 
         await self._change(apply)
         return new
+
+    async def cancelled(self, request_id: RequestId) -> None:
+        """Keep for other replicas that the client has cancelled a call."""
+        with suppress(ValueError):  # the session's state leaves no room; the bus has to do
+            await self._change(lambda record: add_cancellation(record, request_id))
 
     async def initialized(self) -> None:
         """The client has finished its side of the initialization."""

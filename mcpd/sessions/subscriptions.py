@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -13,12 +14,16 @@ from mcpd.errors import StoreError
 from mcpd.server.changes import Change
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mcpd.ports import Bus
     from mcpd.server.server import Server
 
 logger: Final = logging.getLogger("mcpd.sessions")
 _TOPIC: Final = "changes"
 _MAX_PENDING: Final = 10_000
+_TRY_AGAIN: Final = 1.0
+"""Seconds after which is tried again what the store could not do."""
 _changes: Final = msgspec.msgpack.Decoder(Change)
 
 
@@ -27,6 +32,10 @@ class Subscriber(Protocol):
 
     async def deliver(self, change: Change) -> None:
         """Send the notification if the stream wants it; never waits for the client."""
+        ...
+
+    async def missed(self, lists: Sequence[Change]) -> None:
+        """Changes may have been lost: tell of these lists, and of each resource and task that the stream names."""
         ...
 
 
@@ -61,7 +70,10 @@ class Subscriptions:
                 task_status.started()
                 async for raw in arriving:
                     if not raw:
-                        continue  # what was missed nobody can tell
+                        # What was missed nobody can tell, so all that may have changed counts as changed.
+                        while not await self._make_up():  # noqa: ASYNC110 - nothing says that the store is back
+                            await trio.sleep(_TRY_AGAIN)
+                        continue
                     try:
                         change = _changes.decode(raw)
                     except msgspec.MsgspecError:
@@ -89,14 +101,38 @@ class Subscriptions:
                 except StoreError as exc:
                     logger.warning("A change could not be told: %s", exc)
 
+    async def _make_up(self) -> bool:
+        server = self._server
+        lists: list[Change] = []
+        if len(server.tools):
+            lists.append(Change("tools"))
+        if len(server.prompts):
+            lists.append(Change("prompts"))
+        if len(server.resources) or len(server.templates):
+            lists.append(Change("resources"))
+        for subscriber in list(self._subscribers):
+            if subscriber in self._subscribers:
+                try:
+                    await subscriber.missed(lists)
+                except StoreError as exc:
+                    logger.warning("Changes that may have been missed could not be told: %s", exc)
+                    return False
+        return True
+
     async def _publish(self) -> None:
+        untold: dict[Change, None] = {}
         while True:
-            await self._arrived.wait()
+            with trio.move_on_after(_TRY_AGAIN if untold else math.inf):
+                await self._arrived.wait()
             self._arrived = trio.Event()
-            pending, self._pending = self._pending, {}
+            pending, self._pending = untold | self._pending, {}
+            before, untold = untold, {}
             for change in pending:
                 try:
                     await self._bus.publish(_TOPIC, msgspec.msgpack.encode(change))
                 except StoreError as exc:
-                    logger.warning("A change could not be told to other replicas: %s", exc)
-                    await self._deliver(change)
+                    # Here it is told at once, and once more with the others.
+                    untold[change] = None
+                    if change not in before:
+                        logger.warning("A change could not be told to other replicas: %s", exc)
+                        await self._deliver(change)

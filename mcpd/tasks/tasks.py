@@ -14,8 +14,8 @@ import secrets
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from weakref import WeakSet, WeakValueDictionary
 
 import msgspec
 import trio
@@ -46,6 +46,18 @@ _ID: Final = re.compile(r"t([0-9a-f]{1,12})_[A-Za-z0-9_-]{24}")
 LEASE: Final = 15.0
 LOOK_AGAIN: Final = 2.0
 """Seconds after which a task looks at its record without having been told to."""
+
+
+class Follower(Protocol):
+    """Who is told of some tasks."""
+
+    async def look(self) -> None:
+        """Read the tasks: of one whose replica is gone nobody tells but who reads it.
+
+        Raises:
+          StoreError: the store cannot be reached.
+        """
+        ...
 
 
 class Tasks:
@@ -87,6 +99,8 @@ class Tasks:
         self.lease = LEASE
         self.running: dict[str, TaskRun] = {}
         """The tasks that run here, by key."""
+        self.followers: WeakSet[Follower] = WeakSet()
+        """Who is to be told of tasks, whichever replica runs them."""
         dispatcher.offer.tasks = self
         dispatcher.extend(self, legacy=LEGACY, modern=MODERN)
 
@@ -95,11 +109,23 @@ class Tasks:
         async with trio.open_nursery() as nursery, self._bus.subscribe(_TOPIC) as hints:
             self._nursery = nursery
             try:
+                nursery.start_soon(self._look_for_lost)
                 task_status.started()
                 async for hint in hints:
                     self._wake(hint.decode())
             finally:
                 self._nursery = None
+
+    async def _look_for_lost(self) -> None:
+        while True:
+            await trio.sleep(self.lease)
+            with suppress(StoreError):  # it is away
+                await self._look()
+
+    async def _look(self) -> None:
+        # A method, so that no name in the loop above keeps the last follower.
+        for follower in list(self.followers):
+            await follower.look()
 
     # ----- Starting
 

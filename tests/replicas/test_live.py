@@ -3,7 +3,6 @@
 import trio
 
 from tests.harness import Process, Session
-from tests.replicas.balancer import balanced
 from tests.replicas.group import at
 from tests.stores.redis_server import until
 
@@ -170,12 +169,44 @@ async def test_tools_changed_in_the_background_are_told_to_both_eras(three: list
     assert heard == [[changed] * 2] * 2
 
 
-async def test_a_stream_opened_elsewhere_takes_nothing_away(three: list[Process]) -> None:
-    async with balanced(*three) as balancer:
-        session = await balancer.initialize()
-        async with session.get() as first:
-            assert (await first.event()).data == ""
-            async with session.get() as second:
-                assert (await second.event()).data == ""
-                for _ in range(3):
-                    assert (await session.post("ping")).status == 200
+async def test_the_newest_standalone_stream_takes_over_wherever_it_is_opened(three: list[Process]) -> None:
+    session, other = await three[0].initialize(), await three[0].initialize()
+    async with at(other, three[1]).get() as stays:
+        await stays.event()
+        last_id = None
+        for turn in range(6):
+            here, there = three[turn % 3], three[(turn + 1) % 3]
+            async with at(session, here).get(last_id) as first:
+                if last_id is None:
+                    assert (await first.event()).data == ""
+                async with at(session, there).get(first.last_id or last_id) as second:
+                    assert await first.rest(within=2) == []
+                    assert (await at(session, here).call("change", {"uri": "replica://nobody"})).text == "changed"
+                    assert (await session.call("change")).text == "changed"
+                    assert (await second.message(within=2))["method"] == "notifications/tools/list_changed"
+                    last_id = second.last_id
+        assert not stays.ended
+
+
+async def test_of_streams_that_are_opened_together_one_stays(three: list[Process]) -> None:
+    session = await three[0].initialize()
+    for _ in range(5):
+        ended: list[int] = []
+
+        told: list[int] = []
+
+        async def one(number: int, ended: list[int] = ended, told: list[int] = told) -> None:
+            async with at(session, three[number % 3]).get() as stream:
+                while (event := await stream.event()) is not None:
+                    if event.data:
+                        told.append(number)
+                ended.append(number)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(6):
+                nursery.start_soon(one, number)
+            await until(lambda ended=ended: len(ended) == 5)
+            assert (await session.call("change")).text == "changed"
+            await until(lambda told=told: told)
+            assert set(told) == set(range(6)) - set(ended)
+            nursery.cancel_scope.cancel()

@@ -1,16 +1,18 @@
 """A replica is gone: what its clients see, and what it leaves behind (reports R18, R21)."""
 
 import signal
+from typing import Any
 
 import pytest
 import trio
 
 from mcpd.sessions.leases import LEASE
+from mcpd.tasks.tasks import LEASE as TASK_LEASE
 from tests.harness import Client, ConnectionLost
 from tests.replicas.balancer import balanced
 from tests.replicas.group import at, kill, replicas
 from tests.stores.redis_server import RedisServer, keys_without_ttl, server, until
-from tests.tasks.jobs import begin, get
+from tests.tasks.jobs import TASKS, begin, get
 
 
 async def test_sessions_of_a_killed_replica_go_on_at_once(redis_server: RedisServer) -> None:
@@ -61,6 +63,36 @@ async def test_calls_and_tasks_of_a_killed_replica_end_with_an_error(redis_serve
             while (found := await get(b, task["taskId"]))["status"] == "working":  # noqa: ASYNC110
                 await trio.sleep(0.5)
         assert (found["status"], found["error"]["message"]) == ("failed", "The server that ran the task is gone")
+
+
+async def test_everybody_who_asks_learns_that_a_task_is_lost(redis_server: RedisServer) -> None:
+    with replicas(2, redis_server.url()) as (a, b):
+        session = await a.initialize()
+        tasks = [
+            (await session.post("tools/call", {"name": "work", "arguments": {"seconds": 600}, "task": {}})).result
+            for _ in range(2)
+        ]
+        ids = [task["task"]["taskId"] for task in tasks]
+        modern = (await begin(a, "work", {"seconds": 600}))["taskId"]
+        listen = {"notifications": {"taskIds": [modern]}}
+        outcomes: dict[str, Any] = {}
+
+        async def result(task_id: str) -> None:
+            outcomes[task_id] = (await at(session, b).post("tasks/result", {"taskId": task_id}, within=30)).answer
+
+        async with b.open_modern("subscriptions/listen", listen, capabilities=TASKS) as listening:
+            await listening.message()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(result, ids[0])
+                kill(a)
+                # Nobody asks for this one, but who is to be told of it is.
+                told = await listening.message(within=2 * TASK_LEASE + 5)
+                assert (told["method"], told["params"]["status"]) == ("notifications/tasks", "failed")
+        assert outcomes[ids[0]]["error"]["message"] == "The server that ran the task is gone"
+        listed = (await at(session, b).post("tasks/list")).result["tasks"]
+        assert [(each["taskId"], each["status"]) for each in listed] == [(each, "failed") for each in ids]
+        found = (await at(session, b).post("tasks/get", {"taskId": ids[1]})).result
+        assert (found["status"], found["statusMessage"]) == ("failed", "The server that ran the task is gone")
 
 
 async def test_a_replica_that_is_stopped_finishes_its_calls_and_ends_its_streams(redis_server: RedisServer) -> None:

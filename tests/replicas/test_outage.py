@@ -9,7 +9,7 @@ import trio
 
 from tests.harness import Client, Process, Session, process
 from tests.replicas.group import APP, at, replicas
-from tests.stores.redis_server import RedisServer, proxy, server
+from tests.stores.redis_server import RedisServer, proxy, server, until
 
 PERSISTENT = ("--appendonly", "yes", "--appendfsync", "always")
 
@@ -180,6 +180,85 @@ async def test_what_the_bus_loses_is_found_all_the_same() -> None:
                 assert (await at(other, b).delete()).status == 204
             (last,) = await call.rest(within=8)
             assert last["result"]["content"][0]["text"] == f"{a.pid} accept Ada"
-            assert await stream.rest(within=3) == []
+            # It ends; before that it may have been told that changes may have been lost as well.
+            assert not [m for m in await stream.rest(within=3) if not m["method"].endswith("/list_changed")]
         with redis.client() as client:
             assert not [key for key in client.scan_iter() if b":question" in key]
+
+
+async def test_a_cancellation_that_the_bus_loses_is_found_and_cancels_no_later_call() -> None:
+    with server() as redis, replicas(2, redis.url()) as (a, b):
+        session, other = await a.initialize(), await a.initialize()
+        async with (
+            session.open_call("hold", {"label": "one"}, id=3, progress=1) as call,
+            session.open_call("hold", {"label": "two"}, id=4, progress=2) as goes_on,
+            other.open_call("hold", {"label": "three"}, id=3, progress=3) as anothers,
+        ):
+            for stream in (call, goes_on, anothers):
+                await stream.message()
+            async with _no_bus(redis):
+                cancelled = await at(session, b).notify("notifications/cancelled", {"requestId": 3})
+                assert cancelled.status == 202
+            assert await call.rest(within=5) == []  # a cancelled request gets no response
+            await until(lambda: "cancelled one" in a.stderr)
+            # Clients use their ids again; what was cancelled before is not what runs now.
+            async with session.open_call("hold", {"label": "four"}, id=3, progress=4) as again, other.get() as stream:
+                await again.message()
+                assert (await stream.event()).data == ""
+                with redis.client() as client:
+                    client.client_kill_filter(_type="pubsub")
+                # The bus is back, and what it may have lost is looked up.
+                assert (await stream.message())["method"].endswith("/list_changed")
+                assert (await session.post("ping")).status == 200
+                assert not any(f"cancelled {label}" in a.stderr for label in ("two", "three", "four"))
+                assert (await session.notify("notifications/cancelled", {"requestId": 3})).status == 202
+                assert await again.rest(within=2) == []
+
+
+async def test_a_change_that_the_bus_loses_is_told_when_it_is_back() -> None:
+    listen = {"notifications": {"promptsListChanged": True, "resourceSubscriptions": ["replica://mine"]}}
+    with server() as redis, replicas(2, redis.url()) as (a, b):
+        session = await a.initialize()
+        await session.post("resources/subscribe", {"uri": "replica://watched"})
+        async with at(session, b).get() as stream, b.open_modern("subscriptions/listen", listen) as modern:
+            await stream.event()
+            await modern.message()
+            async with _no_bus(redis):
+                assert (await session.call("change", {"uri": "replica://watched"})).text == "changed"
+                assert (await session.call("change")).text == "changed"
+            # All that may have changed counts as changed, once for each time the bus was away.
+            heard: set[tuple[str, str]] = set()
+            lists = {(f"notifications/{kind}/list_changed", "") for kind in ("tools", "prompts", "resources")}
+            with trio.fail_after(10):
+                while heard < lists | {("notifications/resources/updated", "replica://watched")}:
+                    message = await stream.message()
+                    heard.add((message["method"], message.get("params", {}).get("uri", "")))
+            assert heard == lists | {("notifications/resources/updated", "replica://watched")}
+            heard = set()
+            wanted = {
+                ("notifications/prompts/list_changed", ""),
+                ("notifications/resources/updated", "replica://mine"),
+            }
+            with trio.fail_after(10):
+                while heard < wanted:
+                    message = await modern.message()
+                    heard.add((message["method"], message["params"].get("uri", "")))
+            assert heard == wanted
+
+
+async def test_a_change_is_told_elsewhere_as_soon_as_it_can_be() -> None:
+    """The bus of who hears it was not away: only the connection of who has to tell it."""
+    with server() as redis:
+        async with proxy(redis.port) as between, _started(f"redis://127.0.0.1:{between.port}/0?prefix=one") as a:
+            with replicas(1, f"redis://127.0.0.1:{redis.port}/0?prefix=one") as (b,):
+                session = await b.initialize()
+                async with session.get() as stream:
+                    await stream.event()
+                    between.black_hole = True
+                    await ready(a, 503)
+                    assert (await a.call("change")).text == "changed"
+                    # Told to its own clients, but Redis does not hear of it.
+                    await until(lambda: "A change could not be told to other replicas" in a.stderr)
+                    between.black_hole = False
+                    between.cut()
+                    assert (await stream.message(within=10))["method"] == "notifications/tools/list_changed"

@@ -496,6 +496,9 @@ async def test_who_does_not_listen_holds_nobody_up(autojump_clock: MockClock) ->
                 await bus.publish("a", b"%d" % number)
                 assert await awake.receive() == b"%d" % number
         assert [sleepy.receive_nowait() for _ in range(10)] == [b"%d" % number for number in range(10)]
+        assert sleepy.receive_nowait() == b""  # something has been lost
+        with pytest.raises(trio.WouldBlock):
+            sleepy.receive_nowait()
         assert bus.dropped == 15
 
 

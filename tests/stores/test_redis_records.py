@@ -464,6 +464,22 @@ async def test_a_subscriber_hears_again_after_its_connection_was_lost(redis_serv
             assert await messages.receive() == b"x"
 
 
+async def test_who_lags_behind_is_told_that_something_is_lost(redis_server: RedisServer) -> None:
+    async with (
+        running(redis_server.url()) as (store,),
+        store.bus.subscribe("t") as sleepy,
+        store.bus.subscribe("t") as awake,
+    ):
+        for number in range(10_005):
+            await store.bus.publish("t", b"%d" % number)
+            assert await awake.receive() == b"%d" % number
+        assert [sleepy.receive_nowait() for _ in range(10_000)] == [b"%d" % number for number in range(10_000)]
+        assert sleepy.receive_nowait() == b""
+        assert store.bus.dropped == 5
+        await store.bus.publish("t", b"on")
+        assert await sleepy.receive() == b"on"
+
+
 async def test_the_bus_leaves_nothing_behind(redis_server: RedisServer) -> None:
     with redis_server.client() as client:
         async with running(redis_server.url()) as (store,):

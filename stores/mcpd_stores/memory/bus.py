@@ -24,16 +24,19 @@ class MemoryBus:
         """Send to all who are subscribed now."""
         await trio.lowlevel.checkpoint()
         for subscriber in list(self._topics.get(topic, ())):
-            try:
+            waiting = subscriber.statistics().current_buffer_used
+            if waiting < self._backlog:
                 subscriber.send_nowait(message)
-            except trio.WouldBlock:
-                self.dropped += 1
+                continue
+            self.dropped += 1
+            if waiting == self._backlog:
+                subscriber.send_nowait(b"")  # in the one place that is kept for it: something has been lost
 
     @asynccontextmanager
     async def subscribe(self, topic: str) -> AsyncGenerator[trio.MemoryReceiveChannel[bytes], None]:
         """Receive what is published while this is open."""
         await trio.lowlevel.checkpoint()
-        send, receive = trio.open_memory_channel[bytes](self._backlog)
+        send, receive = trio.open_memory_channel[bytes](self._backlog + 1)
         self._topics.setdefault(topic, set()).add(send)
         async with send, receive:
             try:

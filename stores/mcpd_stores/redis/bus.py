@@ -63,7 +63,7 @@ class RedisBus:
     async def listen(self, channel: str) -> AsyncGenerator[trio.MemoryReceiveChannel[bytes], None]:
         """The same for a channel by its full name."""
         name = channel.encode()
-        send, receive = trio.open_memory_channel[bytes](_BACKLOG)
+        send, receive = trio.open_memory_channel[bytes](_BACKLOG + 1)
         subscribers = self._channels.setdefault(name, set())
         subscribers.add(send)
         async with send, receive:
@@ -100,7 +100,10 @@ class RedisBus:
 
     def _deliver(self, channel: bytes, message: bytes) -> None:
         for subscriber in self._channels.get(channel, ()):
-            try:
+            waiting = subscriber.statistics().current_buffer_used
+            if waiting < _BACKLOG:
                 subscriber.send_nowait(message)
-            except trio.WouldBlock:
-                self.dropped += 1
+                continue
+            self.dropped += 1
+            if waiting == _BACKLOG:
+                subscriber.send_nowait(b"")  # in the one place that is kept for it: something has been lost
