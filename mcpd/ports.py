@@ -95,6 +95,15 @@ class RecordStore(Protocol):
         ...
 
 
+@runtime_checkable
+class AtHand(Protocol):
+    """Records that need no waiting; a `RecordStore` that has them in its own memory offers this as well."""
+
+    def load_nowait(self, key: str, *, ttl: float) -> bytes | None:
+        """As `RecordStore.load`, at once and without a checkpoint: for requests, which have been waited for already."""
+        ...
+
+
 class Kept(NamedTuple):
     """A record as who operates the server finds it."""
 

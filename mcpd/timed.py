@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from mcpd.ports import Inspectable
+from mcpd.ports import AtHand, Inspectable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -44,6 +44,8 @@ class TimedStore:
         records = self._store.records(kind, capacity=capacity)
         if isinstance(records, Inspectable):
             return TimedInspectable(records, self._meter, records)
+        if isinstance(records, AtHand):
+            return TimedAtHand(records, self._meter, records)
         return TimedRecords(records, self._meter)
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -104,6 +106,20 @@ class TimedRecords:
     @property
     def dropped(self) -> Dropped:
         return self._records.dropped
+
+
+class TimedAtHand(TimedRecords):
+    """The same for records that are `mcpd.ports.AtHand`, and so is this."""
+
+    def __init__(self, records: RecordStore, meter: Meter, at_hand: AtHand) -> None:
+        super().__init__(records, meter)
+        self._at_hand = at_hand
+
+    def load_nowait(self, key: str, *, ttl: float) -> bytes | None:
+        began = perf_counter()
+        record = self._at_hand.load_nowait(key, ttl=ttl)
+        self._times["load"].observe(perf_counter() - began)
+        return record
 
 
 class TimedInspectable(TimedRecords):

@@ -88,6 +88,8 @@ class Endpoint:
         self.leases = Leases(core.store, keep=settings.session_idle)
         self.retry = settings.retry
         self.draining = False
+        self.now = trio.current_time
+        """The same time for less, once the endpoint runs."""
         self.calls: set[Call] = set()
         """Calls in flight in this process."""
         self.streams: set[Closable] = set()
@@ -118,6 +120,7 @@ class Endpoint:
             nursery.start_soon(self._watch_quiet, nursery)
             nursery.start_soon(self._heartbeats.run)
             self._nursery = nursery
+            self.now = trio.lowlevel.current_clock().current_time
             try:
                 yield
             finally:
@@ -259,14 +262,15 @@ class Endpoint:
             return
         body = await exchange.body(self.settings.max_body)
         post = Post(exchange, checked, principal)
-        batch = jsonrpc.decode_batch(body)
+        # Nearly every body begins with its brace.
+        batch = None if body[:1] == b"{" else jsonrpc.decode_batch(body)
         if batch is not None and self.settings.era != "modern":
             await self._legacy.post_batch(post, batch)
             return
         message = jsonrpc.decode(body)
         request_id = None if message.id is jsonrpc.UNSET else message.id
         try:
-            meta = requests.read_meta(message.params)
+            meta = requests.read_meta(message.params) if requests.may_have_meta(body) else requests.NO_META
             modern = envelope.is_modern(meta, checked.version)
             envelope.check_era(self.settings.era, message, modern=modern)
             if modern:
@@ -291,8 +295,9 @@ class Endpoint:
                 answer = await self.dispatcher.answer(call)
             finally:
                 self._quiet.pop(reply, None)
-            if call.lent and call.scope.cancel_called:
-                # It was around the whole exchange.
+            lent = reply.exchange.scope
+            if lent is not None and (call.cancelled or call.rounds is not None) and lent.cancel_called:
+                reply.exchange.use_up()
                 with trio.move_on_after(_LAST_WORDS, shield=True):
                     await self._answer(reply, answer)
             else:

@@ -46,10 +46,15 @@ class Exchange(Protocol):
 
     @property
     def scope(self) -> trio.CancelScope | None:
-        """A cancel scope around the exchange, for the call in it to use up; None where there is none.
+        """A cancel scope around the exchange, for the call in it to run in; None where there is none.
 
-        Once it is cancelled, what is left to do for the exchange needs a shield.
+        Whoever cancels it has used it up, and says so with `use_up`. What is left to do for the exchange then needs a
+        shield.
         """
+        ...
+
+    def use_up(self) -> None:
+        """The scope has been cancelled."""
         ...
 
     async def body(self, limit: int) -> bytes:

@@ -49,6 +49,7 @@ class Legacy:
     def __init__(self, endpoint: Endpoint) -> None:
         """Args: *endpoint*: the whole."""
         self._endpoint = endpoint
+        self._events = endpoint.store.events if endpoint.settings.resumable else None
 
     # ----- POST
 
@@ -69,7 +70,7 @@ class Legacy:
                 await self._initialize(post, message)
             return
         session = await self._session(post.exchange.headers, post.checked, post.principal)
-        began = trio.current_time()
+        began = self._endpoint.now()
         try:
             if message.is_request:
                 self._endpoint.check_calls(1)
@@ -207,7 +208,7 @@ class Legacy:
         if session is None or session.live.ended:
             return
         endpoint = self._endpoint
-        lasted = trio.current_time() - began
+        lasted = endpoint.now() - began
         if lasted > min(1.0, endpoint.sessions.idle / 20) or not session.is_initialized:
             with trio.move_on_after(1.0, shield=True):
                 try:
@@ -243,7 +244,7 @@ class Legacy:
             method=cast("str", message.method),
             params=message.params,
             meta=meta,
-            revision=self._revision(post.checked, session),
+            revision=self._revision(post.checked) if session is None else session.revision,
             capabilities=_NO_CAPABILITIES if record is None else record.capabilities,
             client_info=None if record is None else record.client_info,
             log_level=None if record is None else record.log_level,
@@ -254,17 +255,15 @@ class Legacy:
         )
 
     def _reply(self, post: Post, session: Session | None, ids: Sequence[RequestId]) -> Reply:
-        return Reply(post, self._endpoint, session=session, log=self._log(session), ids=ids)
+        return Reply(
+            post, self._endpoint, session=session, log=None if session is None else self._log(session), ids=ids
+        )
 
-    def _log(self, session: Session | None) -> EventLog | None:
-        if session is None or not self._endpoint.settings.resumable or not session.revision.audio:
-            # 2024-11-05 knows no event ids.
-            return None
-        return self._endpoint.store.events
+    def _log(self, session: Session) -> EventLog | None:
+        # 2024-11-05 knows no event ids.
+        return self._events if session.revision.audio else None
 
-    def _revision(self, checked: Checked, session: Session | None) -> Revision:
-        if session is not None:
-            return session.revision
+    def _revision(self, checked: Checked) -> Revision:
         # "If the server does not receive an MCP-Protocol-Version header, and has no other way to identify the version
         # [...] the server SHOULD assume protocol version 2025-03-26" (2025-11-25, basic/transports).
         return LEGACY[checked.version or "2025-03-26"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-import trio
 
 from mcpd.endpoint.listen import listen
 from mcpd.endpoint.reply import Reply
@@ -74,7 +73,7 @@ class Modern:
             await listen(self._endpoint, post, call)
             return
         call.outlet = reply = Reply(post, self._endpoint, cancel=call.cancel)
-        await self._endpoint.run_call(call, reply, trio.current_time())
+        await self._endpoint.run_call(call, reply, self._endpoint.now())
 
     def _check_call(self, exchange: Exchange, params: msgspec.Raw) -> None:
         decoded = requests.decode_params(requests.CallToolParams, params)

@@ -108,6 +108,9 @@ class AsgiExchange:
         self._closed = False
         self._complete = False
 
+    def use_up(self) -> None:
+        """There is none."""
+
     def watch_in(self, nursery: trio.Nursery) -> None:
         """Where the task may live that watches for the client's end."""
         self._nursery = nursery

@@ -18,6 +18,7 @@ UNSET: Final = msgspec.UNSET
 EMPTY: Final = msgspec.Raw(b"{}")
 _LF: Final = 0x0A
 _CR: Final = 0x0D
+_BRACE: Final = 0x7B
 
 
 class ErrorObject(msgspec.Struct, omit_defaults=True):
@@ -84,7 +85,7 @@ encode: Final = _encoder.encode
 
 def is_object(raw: msgspec.Raw) -> bool:
     """Whether *raw* is a JSON object; it is valid JSON already."""
-    return memoryview(raw)[:1].tobytes() == b"{"
+    return memoryview(raw)[0] == _BRACE
 
 
 def decode(body: bytes) -> Message:
@@ -107,8 +108,7 @@ def decode_batch(body: bytes) -> list[Message | MessageError] | None:
     Raises:
       MessageError: -32700 for what is not JSON, -32600 for an empty array.
     """
-    # Nearly every body begins with its brace; only one that begins with white space is worth a copy.
-    if body[:1] == b"{" or not body.lstrip(b" \t\r\n").startswith(b"["):
+    if not body.lstrip(b" \t\r\n").startswith(b"["):
         return None
     plain = cast("list[Any]", _check_json(body))
     if not plain:

@@ -167,6 +167,11 @@ def decode_params(kind: type[_P], params: Raw) -> _P:
     return decoded
 
 
+def may_have_meta(body: bytes) -> bool:
+    """Whether a message's params may have a ``_meta``; most legacy ones have none, and this is soon said."""
+    return b"_meta" in body or b"\\u" in body
+
+
 def read_meta(params: Raw) -> Meta:
     """The ``_meta`` of any params.
 

@@ -10,14 +10,13 @@ import hashlib
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+import msgspec
 import trio
 
 from mcpd.errors import INTERNAL_ERROR, ClientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-
-    import msgspec
 
     from mcpd.errors import ProtocolError
     from mcpd.protocol.headers import Headers
@@ -174,75 +173,34 @@ CURRENT: Final[ContextVar[tuple[RequestId, str | None] | None]] = ContextVar("mc
 outlive it, and must not keep it."""
 
 
-class Call:
+class Call(msgspec.Struct, kw_only=True, weakref=True, eq=False):
     """One request: its envelope, its client, its outlet, and the cancel scope its handler runs in."""
 
-    __slots__ = (
-        "answer",
-        "background",
-        "cancelled",
-        "capabilities",
-        "client_info",
-        "ended",
-        "headers",
-        "id",
-        "lent",
-        "lifespan",
-        "log_level",
-        "meta",
-        "method",
-        "outlet",
-        "params",
-        "principal",
-        "progress",
-        "revision",
-        "rounds",
-        "scope",
-        "session",
-    )
-
-    def __init__(
-        self,
-        *,
-        id: RequestId,
-        method: str,
-        params: msgspec.Raw,
-        meta: Meta,
-        revision: Revision,
-        capabilities: ClientCapabilities,
-        client_info: Implementation | None,
-        log_level: LoggingLevel | None,
-        headers: Headers | None,
-        session: LegacySession | None = None,
-        principal: Principal | None = None,
-        scope: trio.CancelScope | None = None,
-    ) -> None:
-        """Args: *scope*: what the handler is to run in, entered already; by default the call has a scope of its own."""
-        self.id = id
-        self.method = method
-        self.params = params
-        self.meta = meta
-        self.revision = revision
-        self.capabilities = capabilities
-        self.client_info = client_info
-        self.log_level: LoggingLevel | None = log_level
-        self.outlet: Outlet = NOWHERE
-        """Set by the transport, which needs the call to make it."""
-        self.headers = headers
-        self.session = session
-        self.principal = principal
-        self.lifespan: Any = None
-        self.progress: float | None = None
-        self.lent = scope is not None
-        self.scope = trio.CancelScope() if scope is None else scope
-        self.answer: ProtocolError | None = None
-        self.cancelled = False
-        self.ended = False
-        """The handler is done, and the scope no longer ours."""
-        self.background: DetachedOutlet | None = None
-        """Set if the call runs as a task, or is to become one."""
-        self.rounds: Rounds | None = None
-        """Where the questions of a modern call go, if its method may ask any."""
+    id: RequestId
+    method: str
+    params: msgspec.Raw
+    meta: Meta
+    revision: Revision
+    capabilities: ClientCapabilities
+    client_info: Implementation | None
+    log_level: LoggingLevel | None
+    headers: Headers | None
+    session: LegacySession | None = None
+    principal: Principal | None = None
+    scope: trio.CancelScope | None = None
+    """What its handler runs in: lent, and entered already, or else the dispatcher's own."""
+    outlet: Outlet = NOWHERE
+    """Set by the transport, which needs the call to make it."""
+    lifespan: Any = None
+    progress: float | None = None
+    answer: ProtocolError | None = None
+    cancelled: bool = False
+    ended: bool = False
+    """Its handler is done, and a scope that was lent is no longer its own."""
+    background: DetachedOutlet | None = None
+    """Set if the call runs as a task, or is to become one."""
+    rounds: Rounds | None = None
+    """Where the questions of a modern call go, if its method may ask any."""
 
     async def ask(
         self, method: str, params: dict[str, Any], read: Callable[[msgspec.Raw], T], *, key: str | None, timeout: float
@@ -277,5 +235,5 @@ class Call:
         """
         self.cancelled = True
         self.answer = answer
-        if not self.ended:
+        if self.scope is not None and not self.ended:
             self.scope.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 import trio
 
@@ -66,24 +66,24 @@ class _LentScope:
     is used up, and whoever lent it has to make a new one.
     """
 
-    __slots__ = ("_call",)
+    __slots__ = ("_call", "_scope")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, scope: trio.CancelScope) -> None:
         self._call = call
+        self._scope = scope
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, _type: object, exc: BaseException | None, _traceback: object) -> bool:
-        call = self._call
-        call.ended = True
-        if exc is None or not call.scope.cancel_called:
+        self._call.ended = True
+        if exc is None or not self._scope.cancel_called:
             return False
         if isinstance(exc, trio.Cancelled):
             # If a scope further out is cancelled as well, that shows at the next checkpoint.
             return True
         if isinstance(exc, BaseExceptionGroup):
-            cancelled, rest = exc.split(trio.Cancelled)
+            cancelled, rest = cast("BaseExceptionGroup[BaseException]", exc).split(trio.Cancelled)
             if cancelled is not None:
                 if rest is not None:
                     raise rest
@@ -166,7 +166,14 @@ class Dispatcher:
     async def _run(self, handler: Handler, call: Call) -> Answer | None:
         modern = call.revision.modern
         try:
-            with _LentScope(call) if call.lent else call.scope:
+            around: _LentScope | trio.CancelScope
+            if call.scope is not None:
+                around = _LentScope(call, call.scope)
+            else:
+                around = call.scope = trio.CancelScope()
+                if call.cancelled:
+                    around.cancel()
+            with around:
                 result = await handler(self.offer, call, Context(self.server, call, self._handles))
                 if call.rounds is None or not call.rounds.open:
                     return Answer(encode_result(call.id, self.offer.complete(result, call.revision)))

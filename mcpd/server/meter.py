@@ -51,4 +51,6 @@ class Meter:
     def request(self, era: str, method: str, outcome: str, seconds: float) -> None:
         """A request was answered, or ended without an answer."""
         self.requests[era, method, outcome] += 1
-        self.durations[era, method].observe(seconds)
+        histogram = self.durations[era, method]
+        histogram.counts[bisect_left(BUCKETS, seconds)] += 1
+        histogram.total += seconds

@@ -50,6 +50,7 @@ class Rounds:
 
     def __init__(self, call: Call, params: InputParams, sealer: Sealer) -> None:
         """Raises ProtocolError -32602 when what the retry carries is malformed, or its state is not what we sealed."""
+        assert call.scope is not None  # noqa: S101 - its handler runs
         self._scope = call.scope
         self._sealer = sealer
         self._asked: dict[str, dict[str, Any]] = {}

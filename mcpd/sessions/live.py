@@ -126,17 +126,24 @@ class Standalone:
 class Live:
     """One session's live part in this process."""
 
-    __slots__ = ("__weakref__", "calls", "ended", "key", "questions", "seen", "standalone", "streams")
+    __slots__ = ("__weakref__", "_questions", "calls", "ended", "key", "seen", "standalone", "streams")
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.calls: dict[RequestId, list[Call]] = {}
-        self.questions = Questions()
+        self._questions: Questions | None = None
         self.streams: set[Closable] = set()
         self.standalone: Standalone | None = None
         self.seen: Sequence[bytes] = ()
         """The cancellations in the record that this replica knows of."""
         self.ended = False
+
+    @property
+    def questions(self) -> Questions:
+        """What its client has been asked here."""
+        if self._questions is None:
+            self._questions = Questions()
+        return self._questions
 
     def enter(self, call: Call) -> None:
         """A call starts. Clients may use one id for several at once; each has its own exchange."""

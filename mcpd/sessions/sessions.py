@@ -20,7 +20,7 @@ import trio
 
 from mcpd.errors import INVALID_PARAMS, ProtocolError, StoreError, StoreFullError
 from mcpd.memory import HIGH_WATER, MemoryGuard
-from mcpd.ports import Inspectable
+from mcpd.ports import AtHand, Inspectable
 from mcpd.protocol.jsonrpc import Message
 from mcpd.protocol.jsonrpc import encode as encode_json
 from mcpd.protocol.revisions import LEGACY, Revision
@@ -74,6 +74,7 @@ class Sessions:
           forget_tasks: drops what the session of this ID has left of its tasks, whose ids these are.
         """  # noqa: D205, D212 - the class says it
         self.records = store.records("session", capacity=capacity)
+        self._at_hand = self.records if isinstance(self.records, AtHand) else None
         self.events = store.events
         self.answers = Answers(store)
         self.idle = idle
@@ -130,26 +131,31 @@ class Sessions:
     async def load(self, session_id: str, principal: object = None) -> Session | None:
         """The session of this ID, in use from now until the returned object is dropped; None when there is none.
 
+        A checkpoint only where the store has to be waited for.
+
         Unknown, expired, ended and another principal's are one answer.
 
         Raises:
           StoreError: the store cannot be reached.
         """
         if _ID.fullmatch(session_id) is None:
-            await trio.lowlevel.checkpoint()
             return None
         key = _key(session_id, principal)
         # Live before it is loaded: a DELETE that comes between finds it, and nothing of the session is left behind.
         live = self._live.get(key)
         if live is None:
             live = self._live[key] = Live(key)
-        data = await self.records.load(key, ttl=self.idle)
+        if self._at_hand is None:
+            data = await self.records.load(key, ttl=self.idle)
+        else:
+            data = self._at_hand.load_nowait(key, ttl=self.idle)
         record = None if data is None else decode_record(data)
-        if record is None or live.ended or record.revision not in LEGACY:
+        revision = None if record is None else LEGACY.get(record.revision)
+        if record is None or revision is None or live.ended:
             return None
         if record.cancelled:
             live.see(record.cancelled)
-        return Session(self, session_id, live, record)
+        return Session(self, session_id, live, record, revision)
 
     async def end(self, session: Session, reason: Literal["deleted", "aborted"] = "deleted") -> bool:
         """End the session everywhere, at once; False when it had ended already. *reason* is what it counts as."""
@@ -311,19 +317,18 @@ class Sessions:
 class Session:
     """One session in use by one exchange. It implements `mcpd.server.call.LegacySession`."""
 
-    __slots__ = ("_sessions", "id", "key", "live", "record")
+    __slots__ = ("_sessions", "id", "key", "live", "record", "revision")
 
-    def __init__(self, sessions: Sessions, session_id: str, live: Live, record: SessionRecord) -> None:
+    def __init__(
+        self, sessions: Sessions, session_id: str, live: Live, record: SessionRecord, revision: Revision
+    ) -> None:
         self._sessions = sessions
         self.id = session_id
         self.key = live.key
         self.live = live
         self.record = record
-
-    @property
-    def revision(self) -> Revision:
-        """The negotiated revision."""
-        return LEGACY[self.record.revision]
+        self.revision = revision
+        """The negotiated one."""
 
     @property
     def is_initialized(self) -> bool:

@@ -31,12 +31,14 @@ FAREWELL: Final = 1.0
 class Service:
     """What all connections of a front share."""
 
-    __slots__ = ("connections", "draining", "endpoint")
+    __slots__ = ("connections", "draining", "endpoint", "now")
 
     def __init__(self, endpoint: Handler) -> None:
         """Args: *endpoint*: answers the requests."""
         self.endpoint = endpoint
         self.connections: set[Connection] = set()
+        self.now = trio.current_time
+        """The same time for less, once the front runs."""
         self.draining = False
         """Every response is the last one of its connection."""
 
@@ -59,6 +61,7 @@ class Connection:
         "parser",
         "scope",
         "transport",
+        "used_up",
         "write_timeout",
     )
 
@@ -79,6 +82,7 @@ class Connection:
         self._whole = trio.CancelScope()
         self.scope = self._whole
         """Around the exchanges, for their calls; one that is cancelled uses it up."""
+        self.used_up = False
         self._lingers = False
         self._ending = False
         self._said_all = False
@@ -125,7 +129,7 @@ class Connection:
     async def _serve(self) -> None:
         over = False
         while not over:
-            over = True
+            over, self.used_up = True, False
             self.scope = trio.CancelScope()
             with self.scope:
                 over = await self._serve_exchanges()
@@ -134,7 +138,7 @@ class Connection:
 
     async def _serve_exchanges(self) -> bool:
         """Serve until the connection ends, which is True, or `scope` is used up."""
-        endpoint, keep_alive, scope = self._service.endpoint, self._settings.keep_alive, self.scope
+        service, keep_alive = self._service, self._settings.keep_alive
         while True:
             if not self.parser.complete:
                 await self._discard_body()
@@ -150,7 +154,7 @@ class Connection:
                 return True
             self.deadline = NEVER
             exchange = self._exchange = DirectExchange(self, request)
-            await endpoint(exchange)
+            await service.endpoint(exchange)
             self._exchange = None
             if not exchange.complete:
                 if not self.gone:
@@ -161,8 +165,8 @@ class Connection:
                 self._lingers = not self.parser.complete or self.parser.unread
                 return True
             del request, exchange  # nothing of them stays while the connection waits for the next
-            self.deadline = trio.current_time() + keep_alive
-            if scope.cancel_called:
+            self.deadline = service.now() + keep_alive
+            if self.used_up:
                 return False
 
     async def _next_request(self) -> Request | None:

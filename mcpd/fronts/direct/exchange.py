@@ -62,6 +62,10 @@ class DirectExchange:
         """The scope that the connection lends, one call after the other."""
         return self._connection.scope
 
+    def use_up(self) -> None:
+        """The connection needs a new one."""
+        self._connection.used_up = True
+
     @property
     def complete(self) -> bool:
         """Whether the whole response is sent, or there is nobody to send it to."""
@@ -80,7 +84,7 @@ class DirectExchange:
         parser = connection.parser
         try:
             body = parser.read_body()
-            if not parser.complete:
+            if len(body) != request.length or request.chunked:
                 if request.expects_continue and not body:
                     await connection.send(response.CONTINUE)
                 body = await connection.receive_body(body, limit)

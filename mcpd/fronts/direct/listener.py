@@ -70,6 +70,7 @@ class DirectFront:
             watching = Watcher() if watcher.AVAILABLE else None
             if watching is not None:
                 stack.callback(watching.close)
+            self._service.now = trio.lowlevel.current_clock().current_time
             listener.setblocking(False)  # noqa: FBT003 - its only name is its position
             listener.listen(BACKLOG)
             async with trio.open_nursery() as helpers:

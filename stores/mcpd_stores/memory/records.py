@@ -54,7 +54,7 @@ class _Record(msgspec.Struct, gc=False):
 
 
 class MemoryRecords:
-    """`mcpd.ports.RecordStore` in this process. Keys may be any strings; they are only ever compared."""
+    """`mcpd.ports.RecordStore` and `AtHand` in this process. Keys may be any strings; they are only ever compared."""
 
     def __init__(self, capacity: int | None, dropped: Callable[[str], object]) -> None:
         """Args: *capacity*: how many records at most; *dropped*: called with each key that expired or gave way."""
@@ -91,6 +91,10 @@ class MemoryRecords:
     async def load(self, key: str, *, ttl: float) -> bytes | None:
         """The record, used just now; None when it is unknown or expired."""
         await trio.lowlevel.checkpoint()
+        return self.load_nowait(key, ttl=ttl)
+
+    def load_nowait(self, key: str, *, ttl: float) -> bytes | None:
+        """The same, at once."""
         now = trio.current_time()
         record = self._find(key, now)
         if record is None:
