@@ -54,7 +54,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """One line for people, below it the traceback if there is one. What clients have sent cannot begin a line."""
+    """One line for people, below it, indented, the traceback if any. What clients have sent cannot begin a line."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
@@ -64,6 +64,11 @@ class TextFormatter(logging.Formatter):
         record.message = record.message.translate(_CONTROLS)
         told = ", ".join(f"{name} {str(value)[:100].translate(_CONTROLS)}" for name, value in _call(record).items())
         return super().formatMessage(record) + (f" [{told}]" if told else "")
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        """The traceback. An exception's text may be a client's as well."""
+        lines = super().formatException(ei).split("\n")
+        return "\n".join("    " + line.translate(_CONTROLS) for line in lines)
 
 
 def _call(record: logging.LogRecord) -> dict[str, Any]:

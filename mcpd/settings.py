@@ -124,9 +124,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Meta(description="How long a new connection may take to send its first header, and others theirs (direct)."),
     ] = 10.0
-    body_timeout: Annotated[float, Meta(description="How long a request's body may take to come (direct front).")] = (
-        60.0
-    )
+    body_timeout: Annotated[float, Meta(description="How long a request's body may take to come.")] = 60.0
     state_keys: Annotated[
         tuple[str, ...],
         Meta(

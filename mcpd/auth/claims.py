@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -14,6 +13,8 @@ if TYPE_CHECKING:
 
 LEEWAY: Final = 60.0
 """Seconds that clocks may differ."""
+_LATEST: Final = 1e15
+"""No time of a token is later; neither what is no number nor an integer that no float can hold is less."""
 
 
 class RefusedTokenError(Exception):
@@ -75,7 +76,7 @@ class Rules:
 
 
 def _number(value: Any, claim: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LATEST:
         raise RefusedTokenError(f"its {claim} is no time")
     return value
 
@@ -83,7 +84,8 @@ def _number(value: Any, claim: str) -> float:
 def _scopes(value: Any) -> frozenset[str]:
     """Scopes as one string (RFC 9068), or as a list, as several authorization servers have them."""
     if isinstance(value, str):
-        return frozenset(value.split())
+        # At spaces only (RFC 6749, section 3.3): who looks at other white space sees scopes that its issuer did not.
+        return frozenset(filter(None, value.split(" ")))
     if isinstance(value, list):
         return frozenset(each for each in cast("Sequence[Any]", value) if isinstance(each, str))
     return frozenset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 _PORTS: Final = {"http": 80, "https": 443}
+# "All URIs consist of [...] a very limited set of characters" (RFC 3986, section 2). The library would leave out line
+# ends, and make a K of the sign for Kelvin: what an issuer has told apart would be the same here.
+_VISIBLE: Final = re.compile(r"[\x21-\x7e]*")
 
 
 def canonical(uri: str) -> str:
@@ -81,6 +85,8 @@ def public_url(url: str) -> str:
 
 
 def _split(uri: str) -> SplitResult | None:
+    if _VISIBLE.fullmatch(uri) is None:
+        return None
     try:
         parts = urlsplit(uri)
         _ = parts.port

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from mcpd.endpoint.guard import Guard, refusal
 from mcpd.errors import INVALID_REQUEST, ProtocolError, StoreError
 from mcpd.protocol import jsonrpc
 
@@ -29,11 +30,25 @@ PATIENCE: Final = 0.8
 class Operations:
     """The operators' pages."""
 
-    def __init__(self, endpoint: Endpoint, pages: Mapping[str, Callable[[], Awaitable[tuple[bytes, bytes]]]]) -> None:
-        """Args: *endpoint*: of which they tell; *pages*: further pages by path, each giving content type and body."""
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        pages: Mapping[str, Callable[[], Awaitable[tuple[bytes, bytes]]]],
+        *,
+        loopback: bool | None = None,
+    ) -> None:
+        """
+        Args:
+          endpoint: of which they tell.
+          pages: further pages by path, each giving content type and body.
+          loopback: whether they are at a loopback address, which is no wall to the browser beside it: the pages then
+            answer for no other Host (and allowed ones). None: where the endpoint is.
+        """  # noqa: D205, D212 - the class says it
         self._endpoint = endpoint
         self._pages = dict(pages)
         self.settings: Settings = endpoint.settings
+        local = self.settings.on_loopback if loopback is None else loopback
+        self._guard = Guard(loopback=True, hosts=self.settings.allowed_host) if local else None
 
     async def __call__(self, exchange: Exchange) -> None:
         """Answer one exchange."""
@@ -44,8 +59,13 @@ class Operations:
         elif exchange.method not in {"GET", "HEAD"}:
             await self._refuse(exchange, 405, "Use GET or HEAD", (b"allow", b"GET, HEAD"))
         elif page is not None:
-            kind, body = await page()
-            await self._respond(exchange, 200, (b"content-type", kind), body)
+            try:
+                self._check(exchange)
+            except ProtocolError as exc:
+                await self._refuse(exchange, exc.http_status or 403, exc.message)
+            else:
+                kind, body = await page()
+                await self._respond(exchange, 200, (b"content-type", kind), body)
         else:
             state = b"ok" if path == "/health" else await self._readiness()
             await self._respond(exchange, 200 if state == b"ok" else 503, _JSON, b'{"status":"%s"}' % state)
@@ -53,6 +73,14 @@ class Operations:
     def serves(self, path: str) -> bool:
         """Whether there is a page at *path*."""
         return path in {"/health", "/ready"} or path in self._pages
+
+    def _check(self, exchange: Exchange) -> None:
+        """Raise ProtocolError for what a web page of somebody else's has made a browser send."""
+        if self._guard is not None:
+            self._guard.check(exchange.headers)
+        # An image or a form sends no Origin.
+        if exchange.headers.get(b"sec-fetch-site") in {"cross-site", "same-site"}:
+            raise refusal(403, "This page is not for other sites")
 
     async def _readiness(self) -> bytes:
         endpoint = self._endpoint

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from contextlib import AsyncExitStack
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import trio
 
 from mcpd.endpoint.exchange import MAX_HEAD
-from mcpd.errors import BodyTooLargeError, ExchangeClosedError
+from mcpd.errors import INVALID_REQUEST, BodyTooLargeError, ExchangeClosedError, ProtocolError
 from mcpd.fronts.legacy_sse import handler_of
 from mcpd.protocol.headers import Headers
 
@@ -24,6 +25,7 @@ Receive: TypeAlias = "Callable[[], Awaitable[Message]]"
 Send: TypeAlias = "Callable[[Message], Awaitable[None]]"
 
 logger: Final = logging.getLogger("mcpd.http")
+_AMBIGUOUS: Final = "Content-Length and Transfer-Encoding exclude each other"
 
 
 class AsgiApp:
@@ -65,7 +67,7 @@ class AsgiApp:
             raise
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = AsgiExchange(scope, receive, send)
+        exchange = AsgiExchange(scope, receive, send, body_timeout=self.endpoint.settings.body_timeout)
         async with trio.open_nursery() as nursery:
             exchange.watch_in(nursery)
             # Servers may look at the size only when the header comes in several pieces (h11 does).
@@ -74,6 +76,8 @@ class AsgiApp:
                 logger.warning("Refused a header of %d bytes, of at most %d", size, MAX_HEAD)
                 message = f"The header is longer than {MAX_HEAD} bytes"
                 await self.endpoint.refuse(exchange, 431, message, [(b"connection", b"close")])
+            elif exchange.ambiguous:
+                await self.endpoint.refuse(exchange, 400, _AMBIGUOUS, [(b"connection", b"close")])
             elif not self.endpoint.is_running:
                 # Half of everything would work; whoever mounted it would find out late.
                 message = (
@@ -92,7 +96,8 @@ class AsgiExchange:
 
     scope: trio.CancelScope | None = None
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, *, body_timeout: float = inf) -> None:
+        """Args: *scope*, *receive*, *send*: of ASGI; *body_timeout*: seconds that the body may take to come."""
         self.method: str = scope["method"]
         path: str = scope["path"]
         root: str = scope.get("root_path", "")
@@ -101,6 +106,7 @@ class AsgiExchange:
         self.headers = Headers((name.lower(), value) for name, value in scope["headers"])
         peer = scope.get("client")
         self.client: str | None = peer[0] if peer else None
+        self._body_timeout = body_timeout
         self._receive = receive
         self._send = send
         self._nursery: trio.Nursery | None = None
@@ -120,11 +126,25 @@ class AsgiExchange:
         self._callback = None
         self._nursery = None
 
+    @property
+    def ambiguous(self) -> bool:
+        """Whether its body has two lengths. h11 goes by one of them, and a proxy before it perhaps by the other.
+
+        "Regardless, the server MUST close the connection after responding to such a request" (RFC 9112, section 6.1).
+        """
+        headers = self.headers
+        return headers.get(b"transfer-encoding") is not None and headers.get(b"content-length") is not None
+
     async def body(self, limit: int) -> bytes:
         """The request's body, then start to watch for the client's end."""
         declared = self.headers.get(b"content-length")
         if declared is not None and declared.isascii() and declared.isdigit() and int(declared) > limit:
             raise BodyTooLargeError(limit)
+        with trio.move_on_after(self._body_timeout):
+            return await self._whole_body(limit)
+        raise ProtocolError(INVALID_REQUEST, "The body did not come in time", http_status=408)
+
+    async def _whole_body(self, limit: int) -> bytes:
         pieces: list[bytes] = []
         size = 0
         while True:

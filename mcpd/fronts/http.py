@@ -28,6 +28,7 @@ from mcpd.fronts.siblings import merged
 from mcpd.fronts.sockets import METRICS_LISTENER, bind, bind_path, bound, inherited, tls_context, url, with_port
 from mcpd.fronts.workers import FOLDER
 from mcpd.metrics import Metrics
+from mcpd.protocol.headers import is_loopback
 from mcpd.settings import Options, Settings
 from mcpd.stores import open_store
 
@@ -158,8 +159,9 @@ async def _operations(endpoint: Endpoint, *, task_status: trio.TaskStatus[None])
             if settings.debug_endpoints:
                 debug = Debug(endpoint)
                 pages |= {"/debug/heap": debug.heap, "/debug/tasks": debug.tasks, "/debug/sessions": debug.sessions}
-            sock = inherited(METRICS_LISTENER) or bind(metrics_host(settings), settings.metrics_port)
-            await nursery.start(_serve_pages, Operations(endpoint, pages), sock)
+            host = metrics_host(settings)
+            sock = inherited(METRICS_LISTENER) or bind(host, settings.metrics_port)
+            await nursery.start(_serve_pages, Operations(endpoint, pages, loopback=is_loopback(host)), sock)
         task_status.started()
 
 

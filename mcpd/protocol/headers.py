@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _SENTINEL: Final = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
-_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
+# "[...] 255 octets or less" (RFC 1035, section 2.3.4)
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]{1,255}\]|[A-Za-z0-9._-]{1,255})(?::([0-9]{1,5}))?")
 _ORIGIN: Final = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -66,8 +67,9 @@ class Headers:
             yield name.decode("latin-1"), value.decode("latin-1").strip(" \t")
 
 
-# What clients send in these fields are a few constants; whoever sends others only makes them slower for himself.
-@lru_cache(maxsize=256)
+# What clients send in these fields are a few constants; whoever sends others only makes them slower for himself. Not
+# many are kept, for each may be as long as a head.
+@lru_cache(maxsize=32)
 def accepted(accept: str | None) -> tuple[bool, bool]:
     """Whether an Accept field allows application/json, and text/event-stream.
 
@@ -90,7 +92,7 @@ def accepted(accept: str | None) -> tuple[bool, bool]:
     return found[0], found[1]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def is_json(content_type: str | None) -> bool:
     """Whether a Content-Type field says JSON in UTF-8. Other parameters are nobody's business."""
     if content_type is None:
@@ -105,7 +107,7 @@ def is_json(content_type: str | None) -> bool:
     return True
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def host_name(host: str) -> tuple[str, str | None] | None:
     """Name (lower case, brackets kept) and port of a Host field; None when it is no host."""
     match = _HOST.fullmatch(host)

@@ -7,7 +7,7 @@ surrogates, no number that does not fit, no nesting without end (JSON-RPC 2.0; R
 from __future__ import annotations
 
 import json
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -16,6 +16,10 @@ from mcpd.errors import INVALID_REQUEST, PARSE_ERROR, ProtocolError
 RequestId: TypeAlias = int | str
 UNSET: Final = msgspec.UNSET
 EMPTY: Final = msgspec.Raw(b"{}")
+MAX_BATCH: Final = 1_000
+"""Messages of one batch."""
+MAX_ID: Final = 1_024
+"""Characters of a request's id, and of a progress token: what follows on a stream may repeat it a thousand times."""
 _LF: Final = 0x0A
 _CR: Final = 0x0D
 _BRACE: Final = 0x7B
@@ -34,7 +38,7 @@ class Message(msgspec.Struct):
 
     jsonrpc: Literal["2.0"]
     method: str | msgspec.UnsetType = UNSET
-    id: RequestId | msgspec.UnsetType = UNSET
+    id: int | Annotated[str, msgspec.Meta(max_length=MAX_ID)] | msgspec.UnsetType = UNSET
     params: msgspec.Raw = EMPTY
     result: msgspec.Raw | msgspec.UnsetType = UNSET
     error: ErrorObject | msgspec.UnsetType = UNSET
@@ -106,13 +110,16 @@ def decode_batch(body: bytes) -> list[Message | MessageError] | None:
     """Read an array of messages; None when *body* is not an array. An element that is no message is its `MessageError`.
 
     Raises:
-      MessageError: -32700 for what is not JSON, -32600 for an empty array.
+      MessageError: -32700 for what is not JSON, -32600 for an array that is empty or too long.
     """
     if not body.lstrip(b" \t\r\n").startswith(b"["):
         return None
     plain = cast("list[Any]", _check_json(body))
     if not plain:
         raise MessageError(INVALID_REQUEST, "An empty batch is not a request")
+    if len(plain) > MAX_BATCH:
+        # Two bytes can be an element, and what is said of it takes some hundred.
+        raise MessageError(INVALID_REQUEST, f"A batch of {len(plain)} messages is too long; it has at most {MAX_BATCH}")
     messages: list[Message | MessageError] = []
     for item, raw in zip(plain, msgspec.json.decode(body, type=list[msgspec.Raw]), strict=True):
         try:

@@ -5,12 +5,13 @@ handler's own signature asks for.
 """
 
 # No `from __future__ import annotations`: msgspec reads these annotations at run time.
-from typing import Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from mcpd.errors import INVALID_PARAMS, ProtocolError
+from mcpd.protocol.jsonrpc import MAX_ID
 from mcpd.protocol.types import ClientCapabilities, Implementation
 
 _NONE: Final = Raw(b"")
@@ -20,7 +21,9 @@ NO_ARGUMENTS: Final = Raw(b"{}")
 class Meta(Struct):
     """What mcpd reads of ``_meta``; everything else is the application's (`Context.meta`)."""
 
-    progress_token: int | str | None = field(name="progressToken", default=None)
+    progress_token: int | Annotated[str, msgspec.Meta(max_length=MAX_ID)] | None = field(
+        name="progressToken", default=None
+    )
     protocol_version: Any = field(name="io.modelcontextprotocol/protocolVersion", default=UNSET)
     client_capabilities: Raw | UnsetType = field(name="io.modelcontextprotocol/clientCapabilities", default=UNSET)
     client_info: Raw | UnsetType = field(name="io.modelcontextprotocol/clientInfo", default=UNSET)

@@ -127,9 +127,10 @@ async def test_the_official_client_logs_in_and_asks_for_more(server: Server, mod
     assert issuer.requests["/jwks"] == 1
 
 
+@pytest.mark.parametrize("front", ["direct", "hypercorn"])
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 @requirement("F102")
-async def test_a_refreshed_token_goes_on_with_what_the_old_one_began(server: Server, mode: str):
+async def test_a_refreshed_token_goes_on_with_what_the_old_one_began(server: Server, mode: str, front: str):
     # A session, and what a user keeps, is its user's and not its token's.
     @server.tool
     async def keep(ctx: Context) -> str:
@@ -146,7 +147,7 @@ async def test_a_refreshed_token_goes_on_with_what_the_old_one_began(server: Ser
     with trio.fail_after(30):
         async with (
             issuer.running(),
-            served(server, auth_issuer=issuer.issuer) as url,
+            served(server, front=front, auth_issuer=issuer.issuer) as url,
             logged_in(url, storage, browser, mode) as (client, auth),
         ):
             handle = text_of(await client.call_tool("keep"))

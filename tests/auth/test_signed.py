@@ -74,6 +74,7 @@ BAD_CLAIMS = {
     "no expiry": {"exp": None},
     "an expiry that is no number": {"exp": "2099-01-01"},
     "an expiry that is true": {"exp": True},
+    "an expiry that no float can hold": {"exp": 10**400},
     "not yet valid": {"nbf": NOW + 3600},
     "a beginning that is no number": {"nbf": []},
     "of another issuer": {"iss": "https://evil.example"},
@@ -84,6 +85,8 @@ BAD_CLAIMS = {
     "for another path": {"aud": RESOURCE + "/more"},
     "for the whole host": {"aud": "http://127.0.0.1:8000"},
     "for another port": {"aud": "http://127.0.0.1:9000/mcp"},
+    "for us, with a line end": {"aud": "http://127.0.0.1:8000/m\ncp"},
+    "for us, behind a space": {"aud": " " + RESOURCE},
     "for nobody": {"aud": None},
     "for an empty list": {"aud": []},
     "for a list of others": {"aud": ["https://other.example/mcp", 1, None]},
@@ -122,6 +125,20 @@ async def test_tokens_that_hold(issuer: AuthorizationServer, verifier: JwtVerifi
     assert principal is not None
     if "scp" in GOOD_CLAIMS[what]:
         assert principal.scopes == {"a", "b"}
+
+
+async def test_a_letter_that_looks_like_another_is_another(issuer: AuthorizationServer):
+    kelvin = "https://\N{KELVIN SIGN}eep.example/mcp"
+    async with JwtVerifier(issuer.issuer, ["https://keep.example/mcp"]) as verifier:
+        assert await verifier.verify(issuer.token(aud="https://Keep.example/mcp")) is not None
+        assert await verifier.verify(issuer.token(aud=kelvin)) is None
+
+
+@pytest.mark.parametrize("space", ["\t", "\n", "\xa0", "\u2003", "\u2028", "\x1f"], ids=ascii)
+async def test_only_a_space_ends_a_scope(issuer: AuthorizationServer, verifier: JwtVerifier, space: str):
+    principal = await verifier.verify(issuer.token(scope=f" mcp  read{space}admin "))
+    assert principal is not None
+    assert principal.scopes == {"mcp", f"read{space}admin"}
 
 
 async def test_signatures_of_others(issuer: AuthorizationServer, verifier: JwtVerifier):

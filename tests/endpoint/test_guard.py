@@ -1,14 +1,16 @@
 """Who may talk to the endpoint at all, and what a request must look like before anybody reads it."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
+import trio
 
 from mcpd import Settings
 from mcpd.errors import SettingError
 from tests import wire
-from tests.harness import modern_request, rpc, serving
+from tests.harness import ConnectionLost, modern_request, rpc, serving
 from tests.requirements import requirement
 from tests.server.everything import everything
 
@@ -116,6 +118,35 @@ async def test_hosts_can_be_allowed_and_then_no_others_are(front, autojump_clock
             assert (await http.request("POST", **with_headers(LIST, Host=host))).status == status, host
     async with serving(everything(), front=front, allowed_host=("*",)) as http:
         assert (await http.request("POST", **with_headers(LIST, Host="anything.example"))).status == 200
+
+
+async def test_a_body_of_two_lengths_is_refused_and_nothing_behind_it_is_read(front, autojump_clock):
+    # A proxy that goes by Content-Length takes what is behind the last chunk for a part of the body.
+    head = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    smuggled = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    body = b"0\r\n\r\n" + smuggled
+    async with serving(everything(), front=front) as http, http.connect() as connection:
+        lengths = b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n" % len(body)
+        await connection.send_bytes(head + lengths + body, "POST")
+        # Hypercorn may end the connection before the refusal is out; what counts is that nothing else comes.
+        with suppress(ConnectionLost):
+            response = await connection.response()
+            assert response.status == 400
+            refused(response)
+        assert not connection.reusable
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 1000", b"Transfer-Encoding: chunked"], ids=["length", "chunks"])
+async def test_a_body_that_only_trickles_in_is_not_waited_for(framing, front, autojump_clock):
+    head = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    piece = b" " if b"Length" in framing else b"1\r\n \r\n"
+    async with serving(everything(), front=front, body_timeout=30.0) as http, http.connect() as connection:
+        await connection.send_bytes(head + framing + b"\r\n\r\n", "POST")
+        for _ in range(7):
+            await trio.sleep(4.0)
+            await connection.send_bytes(piece)
+        assert (await connection.response(within=5.0)).status == 408
+        await connection.wait_closed()
 
 
 async def test_a_host_that_is_missing_or_stands_twice_is_refused(front, autojump_clock):

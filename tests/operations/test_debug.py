@@ -103,3 +103,33 @@ def test_the_port_is_on_loopback_alone_once_it_has_debug_pages(options, everywhe
                 other.bind(("127.0.0.2", port))
         assert httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
         assert served.popen.poll() is None
+
+
+FOREIGN = {
+    "a page that has rebound its name": {"Host": "evil.example"},
+    "a script": {"Origin": "http://evil.example"},
+    "an image": {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+    "a page at another port": {"Sec-Fetch-Site": "same-site"},
+}
+
+
+def test_no_web_page_in_a_browser_beside_it_can_ask(front):
+    port = free_port()
+    with process(LEAKY, "--front", front, "--metrics-port", str(port), "--debug-endpoints") as served:
+        for path in ("/debug/heap", "/debug/tasks", "/debug/sessions", "/metrics"):
+            page = f"http://127.0.0.1:{port}{path}"
+            for what, headers in FOREIGN.items():
+                assert httpx.get(page, headers=headers).status_code in {403, 421}, (path, what)
+            for headers in ({}, {"Host": "localhost"}, {"Sec-Fetch-Site": "none"}):
+                assert httpx.get(page, headers=headers, timeout=60).status_code == 200, (path, headers)
+        assert "Tracing has started" not in httpx.get(f"http://127.0.0.1:{port}/debug/heap", timeout=60).text
+        assert served.popen.poll() is None
+
+
+def test_who_scrapes_from_elsewhere_uses_any_name(front):
+    port = free_port()
+    options = ["--front", front, "--host", "0.0.0.0", "--metrics-port", str(port)]
+    with process(LEAKY, *options, "--allowed-host", "mcp.example.com"):
+        page = f"http://127.0.0.1:{port}/metrics"
+        assert httpx.get(page, headers={"Host": "mcpd-metrics:9090"}).status_code == 200
+        assert httpx.get(page, headers=FOREIGN["an image"]).status_code == 403

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import re
+import sys
 
 import pytest
 import trio
@@ -130,3 +131,14 @@ def test_one_event_is_one_line_whatever_is_in_it(formatter):
     record.request, record.session = "7\n8", "s"
     line = formatter.format(record)
     assert len(line.splitlines()) == 1 or (isinstance(formatter, JsonFormatter) and "\n" not in line)
+
+
+def test_the_text_of_an_exception_cannot_begin_a_line():
+    try:
+        raise ValueError(FORGED + "\x1b[2J")
+    except ValueError:
+        record = logging.LogRecord("mcpd", logging.ERROR, __file__, 1, "A tool failed", None, sys.exc_info())
+    first, *rest = TextFormatter().format(record).splitlines()
+    assert first.endswith("A tool failed")
+    assert any("all is lost" in line for line in rest)
+    assert all(line.startswith("    ") and "\x1b" not in line for line in rest), rest

@@ -1,6 +1,7 @@
 """Header fields: the multi-map, Accept, Content-Type, Host, Origin and the base64 sentinel."""
 
 import base64
+import tracemalloc
 
 import pytest
 
@@ -217,3 +218,20 @@ def test_the_sentinel_itself_can_be_said():
 @pytest.mark.parametrize("value", BROKEN.values(), ids=BROKEN)
 def test_what_is_broken_in_the_sentinel_is_no_value(value):
     assert unwrap(value) is None
+
+
+# ----- What is kept
+
+
+@pytest.mark.parametrize("read", [accepted, is_json, host_name], ids=lambda read: read.__name__)
+def test_what_strangers_send_is_not_kept_for_long(read):
+    read.cache_clear()
+    tracemalloc.start()
+    try:
+        for number in range(300):
+            read(f"{number:060000}")
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        read.cache_clear()
+    assert kept < 3 * 1024 * 1024, "a head may have 64 KiB, and whoever sends it need not come in"

@@ -1,6 +1,7 @@
 """JSON-RPC messages: what is one, what is none, and what is said of it."""
 
 import json
+import tracemalloc
 
 import msgspec
 import pytest
@@ -142,6 +143,7 @@ NO_MESSAGE = {
     "a method that is a number": (b'{"jsonrpc":"2.0","id":7,"method":1}', 7),
     "a method that is null": (b'{"jsonrpc":"2.0","id":7,"method":null}', 7),
     "params that are a list": (b'{"jsonrpc":"2.0","id":7,"method":"ping","params":[]}', 7),
+    "an id that is too long": (b'{"jsonrpc":"2.0","id":"%s","method":"ping"}' % (b"x" * 1025), "x" * 1025),
     "params that are null": (b'{"jsonrpc":"2.0","id":7,"method":"ping","params":null}', 7),
     "params that are a string": (b'{"jsonrpc":"2.0","id":7,"method":"ping","params":"x"}', 7),
     "a notification with bad params": (b'{"jsonrpc":"2.0","method":"notifications/x","params":[1]}', None),
@@ -233,6 +235,21 @@ BAD_BATCHES = {
     "a key twice": (b'[{"jsonrpc":"2.0","id":1,"id":1,"method":"a"}]', PARSE_ERROR),
     "a number that is none": (b'[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":NaN}]', PARSE_ERROR),
 }
+
+
+def test_a_batch_too_long_is_refused_before_anything_is_said_of_its_elements():
+    message = b'{"jsonrpc":"2.0","method":"a"}'
+    full = jsonrpc.decode_batch(b"[" + b",".join([message] * jsonrpc.MAX_BATCH) + b"]")
+    assert full is not None
+    assert len(full) == jsonrpc.MAX_BATCH
+    tracemalloc.start()
+    try:
+        with pytest.raises(jsonrpc.MessageError, match=r"A batch of 1000001 messages is too long; it has at most 1000"):
+            jsonrpc.decode_batch(b"[" + b"1," * 1_000_000 + b"1]")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 32 * 1024 * 1024, "an error for each of them takes fifteen times as much"
 
 
 @requirement("A17")
