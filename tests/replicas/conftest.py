@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.harness import Process
+from tests.harness import FRONTS, Process
 from tests.replicas.group import replicas
 from tests.stores.redis_server import RedisServer, server
 
@@ -15,7 +15,7 @@ def redis_server() -> Iterator[RedisServer]:
         yield one
 
 
-@pytest.fixture(scope="package")
-def three(redis_server: RedisServer) -> Iterator[list[Process]]:
-    with replicas(3, redis_server.url()) as started:
+@pytest.fixture(scope="package", params=FRONTS)
+def three(request: pytest.FixtureRequest, redis_server: RedisServer) -> Iterator[list[Process]]:
+    with replicas(3, redis_server.url(), "--front", str(request.param)) as started:
         yield started

@@ -9,7 +9,8 @@ from tests.stores.redis_server import until
 LISTEN = "subscriptions/listen"
 
 
-async def test_an_answer_reaches_the_replica_that_asked(three: list[Process]) -> None:
+async def test_r25_an_answer_reaches_the_replica_that_asked(three: list[Process]) -> None:
+    """The answer to a tool's question reached another process, and the tool hung."""
     a, b, _ = three
     session = await a.initialize(capabilities={"elicitation": {}})
     async with session.open_call("ask", {"question": "Who are you?"}, id=7) as stream:
@@ -115,7 +116,8 @@ async def _hear(session: Session, heard: list[str], *, task_status: trio.TaskSta
                 heard.append(event.json["method"])
 
 
-async def test_a_change_reaches_every_stream_that_wants_it_once(three: list[Process]) -> None:
+async def test_r26_a_change_reaches_every_stream_that_wants_it_once(three: list[Process]) -> None:
+    """Changes were told to nobody, or to everybody."""
     a, b, c = three
     subscribed, other = await a.initialize(), await a.initialize()
     uri = "replica://watched"

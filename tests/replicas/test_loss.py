@@ -15,8 +15,9 @@ from tests.stores.redis_server import RedisServer, keys_without_ttl, server, unt
 from tests.tasks.jobs import TASKS, begin, get
 
 
-async def test_sessions_of_a_killed_replica_go_on_at_once(redis_server: RedisServer) -> None:
-    with replicas(2, redis_server.url()) as (a, b):
+async def test_r18_sessions_of_a_killed_replica_go_on_at_once(redis_server: RedisServer, front: str) -> None:
+    """Requests waited for the dead owner of their session until its key expired."""
+    with replicas(2, redis_server.url(), "--front", front) as (a, b):
         async with balanced(a, b) as balancer:
             sessions = [await a.initialize() for _ in range(3)]
             for number, session in enumerate(sessions):
@@ -114,8 +115,10 @@ async def test_a_replica_that_is_stopped_finishes_its_calls_and_ends_its_streams
                 assert (await instead.message(within=2))["method"] == "notifications/tools/list_changed"
 
 
-async def test_nothing_stays_of_a_replica_that_was_killed() -> None:
-    with server() as redis, redis.client() as client, replicas(2, redis.url(), "--session-idle", "3s") as (a, b):
+async def test_r21_nothing_stays_of_a_replica_that_was_killed(front: str) -> None:
+    """After a crash keys without a TTL stayed for ever, and later pods tried to use them."""
+    options = ("--session-idle", "3s", "--front", front)
+    with server() as redis, redis.client() as client, replicas(2, redis.url(), *options) as (a, b):
         await until(lambda: client.dbsize() == 0)
         async with trio.open_nursery() as nursery:
             opened: list[str] = []

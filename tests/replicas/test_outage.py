@@ -44,8 +44,9 @@ async def check_outage(replica: Process, session_id: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["stopped", "silent"])
-async def test_an_outage_is_no_end_of_a_session(how: str) -> None:
-    with server(*PERSISTENT) as redis, replicas(2, redis.url()) as (a, b):
+async def test_r24_an_outage_is_no_end_of_a_session(how: str, front: str) -> None:
+    """While the store was away clients were told 404 or 401, or that any session was theirs."""
+    with server(*PERSISTENT) as redis, replicas(2, redis.url(), "--front", front) as (a, b):
         session = await a.initialize()
         assert (await session.call("count")).text == "1"
         async with (
@@ -98,7 +99,8 @@ async def test_a_redis_that_lost_its_data_knows_no_session() -> None:
             assert not [key for key in client.scan_iter() if client.pttl(key) == -1]
 
 
-async def test_cancelled_requests_leave_no_reply_to_others(redis_server: RedisServer) -> None:
+async def test_r72_cancelled_requests_leave_no_reply_to_others(redis_server: RedisServer, front: str) -> None:
+    """A request cancelled between sending and reading gave its reply to the next one."""
     random.seed(72)
     async with proxy(redis_server.port, delay=0.02) as between:
         # The proxy has to share this process with 50 clients: it may be late by more than its delay.
@@ -106,7 +108,7 @@ async def test_cancelled_requests_leave_no_reply_to_others(redis_server: RedisSe
         with redis_server.client() as client:
             before = len(client.client_list())
             # The proxy is part of this test's own loop, which must go on while the replica starts.
-            async with _started(url) as replica:
+            async with _started(url, front) as replica:
                 sessions = [await replica.initialize() for _ in range(50)]
                 for number, session in enumerate(sessions):
                     assert (await session.call("own", {"value": str(number)})).text == str(number)
@@ -136,8 +138,8 @@ async def test_cancelled_requests_leave_no_reply_to_others(redis_server: RedisSe
 
 
 @asynccontextmanager
-async def _started(url: str) -> AsyncGenerator[Process]:
-    manager = process(APP, "--store", url)
+async def _started(url: str, front: str) -> AsyncGenerator[Process]:
+    manager = process(APP, "--store", url, "--front", front)
     replica = await trio.to_thread.run_sync(manager.__enter__)
     try:
         yield replica

@@ -15,7 +15,8 @@ from tests.stores.redis_server import RedisServer, calls, keys_without_ttl
 REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 
 
-async def test_every_replica_serves_every_request_of_a_session(three: list[Process]) -> None:
+async def test_r17_every_replica_serves_every_request_of_a_session(three: list[Process]) -> None:
+    """A session lived in the memory of one process, and every other process said 404."""
     async with balanced(*three) as balancer:
         session = await balancer.initialize()
         for _ in range(30):
@@ -68,7 +69,8 @@ class _DebugPage(Client):
         return Connection(SocketEnd.connect(("127.0.0.1", self._port)))
 
 
-async def test_a_session_is_what_it_is_in_redis_and_nowhere_else(redis_server: RedisServer) -> None:
+async def test_r23_a_session_is_what_it_is_in_redis_and_nowhere_else(redis_server: RedisServer, front: str) -> None:
+    """The replica that had not seen a session for long ended it for everybody."""
     # R23: nobody but the replica that serves a session hears of its use, and none ends it for that. R22: what counts
     # the sessions does not expire before them.
     options = ("--session-idle", "1.5s", "--max-sessions", "2")
@@ -76,8 +78,8 @@ async def test_a_session_is_what_it_is_in_redis_and_nowhere_else(redis_server: R
     looked_into = ("--metrics-port", str(port), "--debug-endpoints")
     with (
         redis_server.client() as client,
-        replicas(1, url, *options, *looked_into) as (a,),
-        replicas(1, url, *options) as (b,),
+        replicas(1, url, *options, "--front", front, *looked_into) as (a,),
+        replicas(1, url, *options, "--front", front) as (b,),
     ):
         sessions = [await a.initialize() for _ in range(2)]
         for _ in range(16):  # 3 times the idle time

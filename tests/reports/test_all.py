@@ -15,7 +15,8 @@ REPORTS = {
 
 def test_every_report_is_accounted_for():
     tested = set()
-    for path in Path(__file__).parent.glob("test_*.py"):
+    reports = Path(__file__).parent
+    for path in [*reports.glob("test_*.py"), *(reports.parent / "replicas").glob("test_*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and re.match(r"test_r[0-9]", node.name):
                 assert ast.get_docstring(node), f"{node.name} does not say what was reported"
