@@ -28,7 +28,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     front: Annotated[
         Literal["direct", "hypercorn"],
         Meta(description="What speaks HTTP: mcpd itself (direct, HTTP/1.1), or Hypercorn (HTTP/2 as well)."),
-    ] = "hypercorn"
+    ] = "direct"
     tls_certfile: Annotated[str, Meta(description="Certificate chain in PEM; makes it HTTPS.")] = ""
     tls_keyfile: Annotated[str, Meta(description="Its private key in PEM, if it is not in the same file.")] = ""
     store: Annotated[str, Meta(description="Where sessions live: 'memory', or the URL of another store.")] = "memory"

@@ -14,10 +14,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("chaos") is None)
 
 
-@pytest.fixture(scope="session")
-def fixture_server() -> Iterator[ServerProcess]:
-    """The fixture server over a real socket: one process for the whole run, so what a client leaves meets the next."""
-    with fixture_server_process() as server:
+@pytest.fixture(scope="session", params=FRONTS)
+def fixture_server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
+    """The fixture server over a real socket, on each front in turn: one process for all, so what a client leaves meets
+    the next."""
+    with fixture_server_process(env={"MCPD_FRONT": str(request.param)}) as server:
         yield server
 
 
