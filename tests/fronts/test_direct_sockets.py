@@ -14,6 +14,7 @@ import trio
 import mcpd
 from mcpd import Context, Server
 from mcpd.errors import SettingError
+from mcpd.fronts.direct.transport import LostError, SocketTransport
 from tests.fronts.client import Client, Response, call, request
 
 PEM = Path(__file__).with_name("localhost.pem")
@@ -178,6 +179,18 @@ async def test_cuts_off_who_does_not_read():
         with pytest.raises(trio.BrokenResourceError):
             while await stream.receive_some(65536):
                 pass
+
+
+async def test_a_closed_connection_is_not_waited_for():
+    # Trio takes -1 for a descriptor like any other: the first to wait would stay for ever, and the second be refused.
+    for _ in range(2):
+        ours, theirs = socket.socketpair()
+        with theirs:
+            ours.setblocking(False)
+            transport = SocketTransport(ours)
+            await transport.abort()
+            with pytest.raises(LostError):
+                await transport.receive()
 
 
 async def test_a_large_answer_is_sent_whole():
