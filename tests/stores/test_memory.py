@@ -323,6 +323,25 @@ async def test_all_events_together_are_bounded_in_bytes(mock_clock: MockClock) -
     assert await log.read("t", "9", after=last) == ([], False)
 
 
+async def test_streams_that_take_much_give_way_first(mock_clock: MockClock) -> None:
+    log = MemoryEvents(max_bytes=64_000)
+    small = await log.append("quiet", "1", b"x" * 100)
+    for flood in range(10):
+        for _ in range(100):
+            last = await log.append("loud", str(flood), b"x" * 1_000)
+    assert log._bytes <= 64_000
+    assert await log.read("loud", "9", after=last) == ([], False)
+    assert await log.read("quiet", "1", after=small) == ([], False), "though it was silent longest"
+    # Where all are small, all are equal.
+    for number in range(100):
+        await log.append("small", str(number), b"x" * 990)
+    assert log._bytes <= 64_000
+    assert await log.read("quiet", "1", after=small) is None
+    assert await log.read("loud", "9", after=last) is None
+    await log.forget("small")
+    assert (log._bytes, log._large) == (0, {})
+
+
 async def test_a_stream_that_is_too_long_loses_its_own_oldest_events(mock_clock: MockClock) -> None:
     log = MemoryEvents(max_bytes=1_000)
     ids = [await log.append("s", "1", b"x" * 100) for _ in range(25)]

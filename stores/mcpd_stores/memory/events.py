@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _CHUNK: Final = 250
 """Streams dropped between two checkpoints."""
+_LARGE: Final = 1 / 64
+"""Of all bytes: a stream that takes more gives way before those that do not."""
 
 
 class _Begun(msgspec.Struct, gc=False):
@@ -51,7 +53,8 @@ class MemoryEvents:
         """
         Args:
           per_stream: how many events a stream keeps.
-          max_bytes: how many bytes all events take together; the stream that was silent longest gives way.
+          max_bytes: how many bytes all events take together; the stream that was silent longest gives way, one that
+          takes much before any other.
           keep: seconds that a finished stream can still be resumed.
         """  # noqa: D205, D212 - the class says it
         self._per_stream = per_stream
@@ -65,6 +68,9 @@ class MemoryEvents:
         self._finished: OrderedDict[tuple[str, str], _Stream] = OrderedDict()
         # By last event, the one that was silent longest first.
         self._order: OrderedDict[tuple[str, str], _Stream] = OrderedDict()
+        # The large ones among these, of which there are few.
+        self._large: OrderedDict[tuple[str, str], _Stream] = OrderedDict()
+        self._large_size = max_bytes * _LARGE
         self._bytes = 0
         self.dropped = 0
 
@@ -85,9 +91,12 @@ class MemoryEvents:
         if len(found.events) > self._per_stream:
             self._drop_event(found)
         while self._bytes > self._max_bytes:
-            key, oldest = next(iter(self._order.items()))
+            # The large ones first: who is flooded must not cost all others the ends of their calls.
+            key, oldest = next(iter((self._large or self._order).items()))
             if oldest is found:
                 self._drop_event(found)
+                if found.size <= self._large_size:
+                    self._large.pop(key, None)
             else:
                 self._drop_stream(*key)
         found.tell()
@@ -162,6 +171,9 @@ class MemoryEvents:
         stream.touched = trio.current_time()
         self._order[key] = stream
         self._order.move_to_end(key)
+        if stream.size > self._large_size:
+            self._large[key] = stream
+            self._large.move_to_end(key)
         self._finished.pop(key, None)
         if last:
             self._finished[key] = stream
@@ -175,6 +187,7 @@ class MemoryEvents:
     def _drop_stream(self, session: str, stream: str) -> None:
         found = self._order.pop((session, stream))
         self._finished.pop((session, stream), None)
+        self._large.pop((session, stream), None)
         self._bytes -= found.size
         streams = self._sessions[session]
         del streams[stream]
