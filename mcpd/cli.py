@@ -358,11 +358,13 @@ def main() -> None:
         _fail(exc.format_message())
     except (SettingError, StoreError) as exc:
         _fail(str(exc))
-    except BaseExceptionGroup as group:
-        mistake = only(group)
+    except Exception as exc:
+        mistake = only(exc)
         if isinstance(mistake, SettingError | StoreError):
             _fail(str(mistake))
-        raise
+        # Python's own traceback would be in nobody's log, nor in its format.
+        logging.getLogger("mcpd").critical("mcpd has failed, and stops", exc_info=True)
+        sys.exit(1)
 
 
 def _fail(message: str) -> None:
