@@ -87,7 +87,7 @@ pytest: $(venv)/.dev $(servers)/.stamp $(node_modules:%=%/.stamp) $(client_venvs
 
 .PHONY: unit
 unit: $(venv)/.dev $(servers)/.stamp
-	$(activated) python -m pytest $(parallel) -m 'not conformance and not clients and not chaos' $(ARGS)
+	$(activated) python -m pytest $(parallel) -m 'not conformance and not clients and not chaos and not load' $(ARGS)
 
 # What users get: the sdist builds and the wheel builds from it; the wheel holds the two packages and nothing else; pip as
 # the system has it can install it, and what it declares is enough to import all of it; the fast
@@ -106,7 +106,7 @@ wheel: $(wheel)/venv/.stamp $(servers)/.stamp
 	tar -c --exclude=./mcpd --exclude=./stores --exclude=./build --exclude=./dist --exclude='./.[!.]*' \
 		--exclude=node_modules --exclude=__pycache__ . | tar -x -C $(wheel)/checkout
 	cd $(wheel)/checkout && PATH="$(wheel)/venv/bin:$(servers):$$PATH" python -m pytest -p no:cacheprovider $(parallel) \
-		-m 'not conformance and not clients and not chaos'
+		-m 'not conformance and not clients and not chaos and not load'
 
 define import_everything
 import importlib, pkgutil, mcpd, mcpd_stores
