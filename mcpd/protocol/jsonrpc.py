@@ -23,6 +23,12 @@ MAX_ID: Final = 1_024
 _LF: Final = 0x0A
 _CR: Final = 0x0D
 _BRACE: Final = 0x7B
+MAX_NESTING: Final = 256
+"""How deep arrays and objects of a message may stand in each other.
+
+Below what any decoder on the way takes: where each of them begins to fail depends on the depth of its caller's stack,
+so what one has read another could not write or read again.
+"""
 
 
 class ErrorObject(msgspec.Struct, omit_defaults=True):
@@ -138,11 +144,30 @@ def _check_json(body: bytes) -> Any:
         # send compact JSON, so the slow check below is for those that write spaces or escapes.
         if encode(plain) != body:
             _strict.decode(body.decode())
+        # So many levels take that many brackets, which few bodies have.
+        deep = len(body) > 2 * MAX_NESTING and body.count(b"[") + body.count(b"{") > MAX_NESTING and _is_deep(plain)
     except RecursionError:
-        raise MessageError(PARSE_ERROR, "The JSON is nested too deeply") from None
+        deep = True
     except (msgspec.DecodeError, UnicodeError, ValueError) as exc:
         raise MessageError(PARSE_ERROR, f"The body is not valid JSON: {exc}") from None
+    if deep:
+        raise MessageError(PARSE_ERROR, f"The JSON is nested too deeply: more than {MAX_NESTING} levels")
     return plain
+
+
+def _is_deep(plain: Any) -> bool:
+    """Whether there are more levels than `MAX_NESTING`."""
+    level: list[Any] = [plain]
+    for _ in range(MAX_NESTING):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if type(outer) is dict else outer)
+            if type(inner) is dict or type(inner) is list
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class Sealer:
             secret = self._keys[raw[:_KEY_ID]]
             nonce, sealed = raw[_KEY_ID : _KEY_ID + _NONCE], raw[_KEY_ID + _NONCE :]
             state = msgspec.msgpack.decode(_cipher(secret).decrypt(nonce, sealed, binding), type=State)
-        except (ValueError, KeyError, binascii.Error, _tampered()):
+        except (ValueError, KeyError, RecursionError, binascii.Error, _tampered()):
             raise _refused() from None
         if state.expires < self._now():
             raise _refused()

@@ -63,5 +63,5 @@ def decode_record(data: bytes) -> SessionRecord | None:
     """The record, or None for bytes that are none: a session we cannot read is one we do not know."""
     try:
         return _decoder.decode(data)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None

@@ -283,7 +283,7 @@ class Sessions:
             if signal.kind != "listen" and signal.sender == self._replica:
                 return None
             return self._obey(signal)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             logger.warning("The bus brought what is no signal, perhaps from another version of mcpd")
             return None
 

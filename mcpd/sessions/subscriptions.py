@@ -76,7 +76,7 @@ class Subscriptions:
                         continue
                     try:
                         change = _changes.decode(raw)
-                    except msgspec.MsgspecError:
+                    except (msgspec.MsgspecError, RecursionError):
                         logger.warning("The bus brought what is no change, perhaps from another version of mcpd")
                     else:
                         await self._deliver(change)

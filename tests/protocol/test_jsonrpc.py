@@ -203,10 +203,22 @@ def test_a_result_of_any_kind_is_read_as_it_stands():
     assert bytes(decoded(b'{"jsonrpc":"2.0","id":"q","result":{"action":"accept"}}').result) == b'{"action":"accept"}'
 
 
-@pytest.mark.parametrize("depth", [10, 100])
+def nested(depth: int, *, beside: bytes = b"") -> bytes:
+    body = b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"b":[%s],"a":%s}}'
+    return body % (beside, b"[" * (depth - 2) + b"]" * (depth - 2))
+
+
+@pytest.mark.parametrize("depth", [10, 100, jsonrpc.MAX_NESTING])
 def test_reasonable_nesting_is_read(depth):
-    body = b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":%s}}' % (b"[" * depth + b"]" * depth)
-    assert decoded(body).is_request
+    assert decoded(nested(depth)).is_request
+    assert decoded(nested(depth, beside=b",".join([b'{"a":[1]}'] * 1000))).is_request
+
+
+# Near where decoders give up, one may read what the next one cannot: so the bound is well below.
+@pytest.mark.parametrize("depth", [jsonrpc.MAX_NESTING + 1, 900, 980, 990, 1000])
+def test_more_nesting_is_refused_with_its_bound(depth):
+    error = refused(nested(depth))
+    assert (error.code, error.message) == (PARSE_ERROR, "The JSON is nested too deeply: more than 256 levels")
 
 
 # ----- Batches
