@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
-from hypercorn.events import Closed, Event, RawData
+from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
@@ -97,10 +97,14 @@ class _Connection(TCPServer):
 
     write_timeout: float
     _reading: trio.CancelScope
+    _read = False
+    """Nobody reads any more: what the client sent last is being answered, and nothing can follow."""
 
     async def protocol_send(self, event: Event) -> None:
         if not isinstance(event, RawData):
-            await super().protocol_send(event)
+            # Waiting for a next request would only hold the socket.
+            if not (self._read and isinstance(event, Updated)):
+                await super().protocol_send(event)
             return
         # Hypercorn's own way has no limit, and nothing else can stop it: it is shielded from cancellation, so that no
         # response is cut.
@@ -123,5 +127,6 @@ class _Connection(TCPServer):
     async def _read_data(self) -> None:
         with trio.CancelScope() as self._reading:
             await super()._read_data()
+        self._read = True
         # Or its idle task would hold the socket, in CLOSE_WAIT, until the keep-alive time is over.
         await self.idle_task.stop()

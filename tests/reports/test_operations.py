@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 import trio
 
 from mcpd import Settings
@@ -21,6 +22,24 @@ async def test_r74_a_busy_proxy_keeps_its_connection(autojump_clock, rig: Rig, f
             assert (await session.post("ping", on=connection)).status == 200
         began = trio.current_time()
         assert 75.0 <= await connection.wait_closed(within=100) - began <= 100.0
+
+
+@pytest.mark.parametrize("reset", [True, False])
+async def test_r44_who_leaves_while_it_is_answered_leaves_nothing_behind(
+    autojump_clock, rig: Rig, front: str, reset: bool
+):
+    """With an unlucky moment the end was seen before the answer was made, and then waited for a next request."""
+    async with serving(rig.server, front=front, keep_alive=75.0) as http:
+        await http.settle()
+        before = trio.lowlevel.current_statistics().tasks_living
+        for moment in range(40):
+            connection = http.connect()
+            await connection.send("POST", **modern_request("tools/list"))
+            for _ in range(moment):
+                await trio.lowlevel.checkpoint()
+            connection.leave(reset=reset)
+            await http.settle()
+            assert trio.lowlevel.current_statistics().tasks_living == before
 
 
 async def test_r74_a_silent_call_is_not_idle(autojump_clock, rig: Rig, front: str):
