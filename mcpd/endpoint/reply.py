@@ -193,7 +193,7 @@ class Reply:
                 logged = await self._keep(b"", last=True) is not None
             if self._order is not None and self._session is not None:
                 leases = self._streams.leases
-                if logged:
+                if logged or self._session.live.ended:  # of a session that has ended nobody resumes anything
                     await self._lease(leases.release(self._session.key, self._stream_id))
                 else:
                     # Who resumes it never finds its end: but that nobody holds the lease any more.

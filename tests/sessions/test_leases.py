@@ -47,6 +47,17 @@ async def test_the_lease_of_a_call_is_gone_with_its_call(autojump_clock: MockClo
         assert outage.seen.count("lease.create") == outage.seen.count("lease.delete") == 1
 
 
+async def test_the_lease_of_a_call_is_gone_with_its_session(autojump_clock: MockClock, front: str) -> None:
+    async with replica(Outage(), front) as http:
+        session = await http.initialize()
+        async with session.open_call("steps", progress=1) as stream:
+            await stream.message()
+            assert (await session.delete()).status == 204
+            assert (await stream.rest())[-1]["error"]["message"] == "The session was terminated"
+        await http.settle()
+        assert await http.endpoint.store.records("lease").count() == 0
+
+
 async def test_an_end_that_could_not_be_logged_is_an_error_to_who_resumes(
     autojump_clock: MockClock, front: str
 ) -> None:
