@@ -56,6 +56,7 @@ help:
 	@echo 'make wheel                        build the wheel, then the fast tests against it'
 	@echo 'make fmt                          format, and fix what can be fixed'
 	@echo 'make bench-leak [ARGS="--help"]   measure what sessions leave behind'
+	@echo 'make fuzz [ARGS="--minutes 60"]    hostile messages to a real server, for as long as told (see docs/fuzzing.md)'
 	@echo 'make clean                        remove everything that make made'
 
 .PHONY: serve
@@ -127,10 +128,14 @@ leak := --serve 'mcpd serve --port {port} --session-idle 2s' --settle 4 --rounds
 bench-leak: $(venv)/.bench
 	$(activated) python bench/leak.py $(or $(ARGS),$(leak))
 
+.PHONY: fuzz
+fuzz: $(venv)/.fuzz
+	$(activated) python -m tests.fuzz.server $(ARGS)
+
 .PHONY: clean
 clean:
 	rm -rf .venv .cache build dist $(node_modules)
-	rm -rf .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find mcpd stores tests bench docs examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ------------------------------------------------------------------------------------------------------- environments
@@ -149,6 +154,10 @@ $(venv)/.dev: $(venv)/.runtime
 
 $(venv)/.bench: $(venv)/.runtime
 	$(venv)/bin/python -m pip install --quiet --constraint constraints.txt --group bench
+	@touch $@
+
+$(venv)/.fuzz: $(venv)/.runtime
+	$(venv)/bin/python -m pip install --quiet --constraint constraints.txt --group fuzz
 	@touch $@
 
 # Everything but the wheel itself, which `make wheel` installs anew in place of this first build.
