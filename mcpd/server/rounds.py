@@ -5,7 +5,8 @@ noted; those that sibling tasks ask at the same time are noted as well; then the
 behind. The answers so far travel in the sealed ``requestState`` (2026-07-28, basic/patterns/mrtr).
 
 An answer belongs to what was asked, not to when: Trio runs siblings in any order, and what a handler asks may change.
-So a question without a key is named after what it says, and an answer is kept beside a digest of its question.
+So a question without a key is named after what it says; of one with a key a digest travels along, for its answer to be
+known by, and to be kept with.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class CallEndedError(BaseException):
 class Rounds:
     """The questions and answers of one modern call."""
 
-    __slots__ = ("_answers", "_asked", "_bound_to", "_numbered", "_scope", "_sealer", "_state")
+    __slots__ = ("_answers", "_asked", "_bound_to", "_digests", "_numbered", "_scope", "_sealer", "_state")
 
     def __init__(self, call: Call, params: InputParams, sealer: Sealer) -> None:
         """Raises ProtocolError -32602 when what the retry carries is malformed, or its state is not what we sealed."""
@@ -54,6 +55,7 @@ class Rounds:
         self._scope = call.scope
         self._sealer = sealer
         self._asked: dict[str, dict[str, Any]] = {}
+        self._digests: dict[str, str] = {}
         self._numbered: dict[str, int] = {}
         self._answers = _responses(params)
         self._bound_to = (identity_of(call.principal), call.method, call.params)
@@ -70,6 +72,7 @@ class Rounds:
             key = kept = f"{method.partition('/')[0]}-{digest}-{number}"
         else:
             kept = f"{key} {digest}"
+            self._digests[key] = digest
         if key in self._asked:
             raise ValueError(f"Two questions of one call have the key {key!r}")
         known = self._state.answers.get(kept)
@@ -77,7 +80,7 @@ class Rounds:
             return read(msgspec.Raw(known))
         # Taken by one question only: another one of this key is another question.
         answer = self._answers.pop(key, None)
-        if answer is not None:
+        if answer is not None and self._state.asked.get(key, digest) == digest:
             try:
                 result = read(answer)
             except ValueError:
@@ -112,7 +115,8 @@ class Rounds:
     def result(self) -> dict[str, Any]:
         """The ``InputRequiredResult``; without state while there is nothing to remember."""
         result: dict[str, Any] = {"resultType": "input_required", "inputRequests": self._asked}
-        if self._state.answers or self._state.done:
+        self._state.asked = {key: digest for key, digest in self._digests.items() if key in self._asked}
+        if self._state.answers or self._state.done or self._state.asked:
             result["requestState"] = self._sealer.seal(self._state, self._binding())
         return result
 

@@ -34,6 +34,8 @@ class State(msgspec.Struct, array_like=True):
     """Results of questions answered in earlier rounds, as JSON, by key and a digest of what was asked."""
     done: dict[str, bytes] = {}
     """What `Context.once` has made, as JSON, by key."""
+    asked: dict[str, str] = {}
+    """Digests of the last round's questions, by key; those without a key of their own have it in their name."""
 
 
 class Sealer:

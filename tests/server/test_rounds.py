@@ -177,7 +177,6 @@ async def test_questions_asked_at_the_same_time_go_out_in_one_round():
             "what": "sampling/createMessage",
             "where": "roots/list",
         }
-        assert "requestState" not in first  # there is nothing to remember yet
         # Two answers: the third is asked again, and the two travel in the state.
         params = {"name": "three", "arguments": {}, "inputResponses": {"who": NAME, "what": SAMPLED}}
         second = await peer.result("tools/call", params)
@@ -244,7 +243,6 @@ async def test_an_answer_that_does_not_fit_is_asked_again(answer):
     async with talking(one_tool(), capabilities=ALL) as peer:
         result = await peer.result("tools/call", hello(inputResponses={"who": answer}))
         assert list(asked(result)) == ["who"]
-        assert "requestState" not in result
         result = await peer.result("tools/call", hello(inputResponses={"who": NAME}))
         # The same for what a model and a file system are to say.
         (word,) = asked(result)
@@ -321,7 +319,9 @@ async def test_siblings_get_their_own_answers_whoever_asks_first():
         return json.dumps(told, sort_keys=True)
 
     async with talking(server, capabilities=ALL) as peer:
-        requests = asked(await peer.call("pair"))
+        first = await peer.call("pair")
+        assert "requestState" not in first  # there is nothing to remember yet
+        requests = asked(first)
         assert len(requests) == 2
         params = {"name": "pair", "arguments": {}}
         params["inputResponses"] = {key: named(request) for key, request in requests.items()}
@@ -372,20 +372,30 @@ async def test_an_answer_is_to_what_was_asked_and_to_nothing_else(key):
         assert text_of(await peer.result("tools/call", params)) == "Pay 1000?"
 
 
-async def test_an_answer_on_its_way_is_to_one_question_without_a_key():
+@pytest.mark.parametrize("key", [None, "sure"])
+async def test_an_answer_on_its_way_is_to_the_question_as_it_was_asked(key):
     server = Server("s")
     amounts = [10]
 
     @server.tool
     async def pay(ctx: Context) -> str:
-        return (await ctx.elicit(f"Pay {amounts[-1]}?", Name)).action
+        answer = await ctx.elicit(f"Pay {amounts[-1]}?", Name, key=key)
+        return answer.content.name if answer.content else ""
 
     async with talking(server, capabilities=ALL) as peer:
-        ((sure, question),) = asked(await peer.call("pay")).items()
-        amounts.append(1000)
-        params = {"name": "pay", "arguments": {}, "inputResponses": {sure: named(question)}}
-        (question,) = asked(await peer.result("tools/call", params)).values()
-        assert question["params"]["message"] == "Pay 1000?"
+        params: dict[str, Any] = {"name": "pay", "arguments": {}}
+        for amount in (1000, 2000):
+            result = await peer.result("tools/call", params)
+            ((sure, question),) = asked(result).items()
+            params["inputResponses"] = {sure: named(question)}
+            params |= {"requestState": result["requestState"]} if "requestState" in result else {}
+            amounts.append(amount)
+        result = await peer.result("tools/call", params)
+        ((sure, question),) = asked(result).items()
+        assert question["params"]["message"] == "Pay 2000?"
+        params["inputResponses"] = {sure: named(question)}
+        params |= {"requestState": result["requestState"]} if "requestState" in result else {}
+        assert text_of(await peer.result("tools/call", params)) == "Pay 2000?"
 
 
 async def test_one_key_may_ask_one_thing_after_another():
