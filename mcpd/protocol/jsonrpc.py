@@ -89,6 +89,7 @@ class _Request(msgspec.Struct, omit_defaults=True):
 
 _decode_message: Final = msgspec.json.Decoder(Message).decode
 _decode_any: Final = msgspec.json.Decoder().decode
+_skip: Final = msgspec.json.Decoder(msgspec.Raw).decode  # reads, and makes nothing of it
 _encoder: Final = msgspec.json.Encoder()
 encode: Final = _encoder.encode
 
@@ -213,14 +214,41 @@ def one_line(data: bytes) -> bytes:
     return msgspec.json.format(data, indent=-1) if _LF in data or _CR in data else data
 
 
+def checked(data: bytes) -> msgspec.Raw:
+    """*data*, encoded, if it is JSON; only a `msgspec.Raw` in it can be anything else.
+
+    For what users may put anything into. What has types of ours needs no second look.
+
+    Raises:
+      ValueError: it is no JSON, or no UTF-8.
+    """
+    _skip(data)
+    data.decode()
+    return msgspec.Raw(data)
+
+
+def encode_foreign(value: object) -> msgspec.Raw:
+    """A value of a user's own, on one line.
+
+    Raises:
+      TypeError: JSON has no form for it.
+      ValueError: a `msgspec.Raw` in it is no JSON.
+    """
+    return checked(one_line(encode(value)))
+
+
 def encode_result(id: RequestId, result: object) -> bytes:
     """A response with a result: anything msgspec encodes, a `msgspec.Raw` of one line unchanged."""
     return one_line(encode(_Result("2.0", id, result)))
 
 
 def encode_error(id: RequestId | None, error: ProtocolError) -> bytes:
-    """A response with an error; *id* None says that the request's id could not be read."""
-    return one_line(encode(_Error("2.0", id, ErrorObject(error.code, error.message, error.data))))
+    """A response with an error; *id* None says that the request's id could not be read.
+
+    Raises TypeError or ValueError when its data cannot be sent.
+    """
+    data = None if error.data is None else encode_foreign(error.data)
+    return encode(_Error("2.0", id, ErrorObject(error.code, error.message, data)))
 
 
 def encode_notification(method: str, params: object = None) -> bytes:

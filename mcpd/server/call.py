@@ -14,6 +14,7 @@ import msgspec
 import trio
 
 from mcpd.errors import INTERNAL_ERROR, ClientError
+from mcpd.protocol.jsonrpc import encode_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -205,7 +206,12 @@ class Call(msgspec.Struct, kw_only=True, weakref=True, eq=False):
     async def ask(
         self, method: str, params: dict[str, Any], read: Callable[[msgspec.Raw], T], *, key: str | None, timeout: float
     ) -> T:
-        """Ask the client, as its era has it. Arguments and errors are those of `Outlet.ask`."""
+        """Ask the client, as its era has it. Arguments and errors are those of `Outlet.ask`.
+
+        Raises:
+          TypeError, ValueError: JSON has no form for *params*.
+        """
+        encode_foreign(params)
         if self.rounds is not None:
             return await self.rounds.ask(method, params, read, key=key)
         return await self.outlet.ask(method, params, read, key=key, timeout=timeout)

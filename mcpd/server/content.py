@@ -8,18 +8,22 @@ import mimetypes
 from base64 import b64encode
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from mcpd.protocol.jsonrpc import encode_foreign
 from mcpd.protocol.types import (
     Annotations,
     AudioContent,
     BlobResourceContents,
+    ContentBlock,
     EmbeddedResource,
     ImageContent,
     ResourceContents,
     TextContent,
     TextResourceContents,
 )
+
+B = TypeVar("B", bound=ContentBlock | ResourceContents)
 
 # Own tables: the answer must not depend on the MIME files of the machine.
 _IMAGE_SUFFIXES: Final = {
@@ -156,6 +160,18 @@ def resource_contents(uri: str, data: bytes | str, mime_type: str | None = None)
         except UnicodeDecodeError:
             pass
     return BlobResourceContents(uri=uri, blob=_base64(data), mime_type=mime_type or "application/octet-stream")
+
+
+def sendable(block: B) -> B:
+    """The content block or contents, if JSON has a form for its `_meta`, which may hold anything.
+
+    Raises `TypeError` or `ValueError` if it has none.
+    """
+    if block.meta is not None:
+        encode_foreign(block.meta)
+    if isinstance(block, EmbeddedResource):
+        sendable(block.resource)
+    return block
 
 
 def sniff_type(data: bytes) -> str | None:

@@ -12,7 +12,7 @@ import msgspec
 import trio
 
 from mcpd.errors import CapabilityError
-from mcpd.protocol.jsonrpc import encode, encode_notification
+from mcpd.protocol.jsonrpc import encode, encode_foreign, encode_notification
 from mcpd.protocol.requests import Params, decode_params
 from mcpd.protocol.types import (
     LOGGING_LEVELS,
@@ -236,7 +236,7 @@ class Context:
         Never put secrets or personal data in it (server/utilities/logging).
 
         Raises:
-          ValueError: there is no such level.
+          ValueError: there is no such level, or a `msgspec.Raw` in *data* is no JSON.
           TypeError: JSON has no form for *data*.
         """
         if level not in _LEVELS:  # a program that is not type-checked may say anything
@@ -247,7 +247,7 @@ class Context:
         if unwanted or call.cancelled:
             await trio.lowlevel.checkpoint()
             return
-        params: dict[str, Any] = {"level": level, "data": data}
+        params: dict[str, Any] = {"level": level, "data": encode_foreign(data)}
         if logger is not None:
             params["logger"] = logger
         await call.outlet.send(encode_notification("notifications/message", params))

@@ -25,6 +25,7 @@ from mcpd.protocol.jsonrpc import encode_error, encode_result
 from mcpd.server.background import unknown_method
 from mcpd.server.call import CURRENT
 from mcpd.server.context import Context
+from mcpd.server.invoke import forget_traceback
 from mcpd.server.methods import LEGACY_METHODS, MODERN_METHODS, Handler
 from mcpd.server.offer import CacheHint, Offer
 from mcpd.server.rounds import CallEndedError
@@ -43,7 +44,6 @@ S = TypeVar("S")
 ServiceMethod: TypeAlias = "Callable[[S, Call], Awaitable[Any]]"
 logger: Final = logging.getLogger("mcpd")
 _DEFINED: Final = (HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION)
-_URL_ELICITATION_REQUIRED: Final = -32042
 _NO_HINT: Final = CacheHint()
 
 
@@ -173,12 +173,16 @@ class Dispatcher:
                 around = call.scope = trio.CancelScope()
                 if call.cancelled:
                     around.cancel()
-            with around:
-                result = await handler(self.offer, call, Context(self.server, call, self._handles))
-                if call.rounds is None or not call.rounds.open:
-                    return Answer(encode_result(call.id, self.offer.complete(result, call.revision)))
-                # A handler that has swallowed the cancellation has asked all the same.
-            # Besides that, only our own scope's cancellation comes here.
+            try:
+                with around:
+                    result = await handler(self.offer, call, Context(self.server, call, self._handles))
+                    if call.rounds is None or not call.rounds.open:
+                        return Answer(encode_result(call.id, self.offer.complete(result, call.revision)))
+                    # A handler that has swallowed the cancellation has asked all the same.
+                # Besides that, only our own scope's cancellation comes here.
+            except (CallEndedError, BaseExceptionGroup) as exc:
+                if not isinstance(only(exc), CallEndedError):
+                    raise
             return self._ended(call)
         except CapabilityError as exc:
             # -32021 is a code of the modern era.
@@ -193,10 +197,6 @@ class Dispatcher:
         except Exception:
             logger.exception("%s failed", call.method)
             return _error(call, ProtocolError(INTERNAL_ERROR, "Internal error"))
-        except (CallEndedError, BaseExceptionGroup) as exc:
-            if not isinstance(only(exc), CallEndedError):
-                raise
-            return self._ended(call)
 
     def _ended(self, call: Call) -> Answer | None:
         """The answer of a call that was stopped before it had a result: its questions, or what stopped it."""
@@ -208,20 +208,21 @@ class Dispatcher:
 def _in_era(error: ProtocolError, *, modern: bool) -> ProtocolError:
     """The error with a code that the era has: one that a handler raises may be of the other, or reserved.
 
-    "MUST NOT use [...] -32020 to -32099 [...]" but for those the specification defines, and neither -32002 nor -32042
-    any more (2026-07-28, basic/index, "Error codes").
+    "MUST NOT use [...] -32020 to -32099 [...]" but for those the specification defines, neither -32002 nor -32042
+    any more, and nothing is to be allocated from -32000 to -32019 (2026-07-28, basic/index, "Error codes").
     """
     if not modern:
         return error
     code = error.code
     if code == RESOURCE_NOT_FOUND:
         code = INVALID_PARAMS
-    elif code == _URL_ELICITATION_REQUIRED or (code not in _DEFINED and -32099 <= code <= -32020):
+    elif code not in _DEFINED and -32099 <= code <= -32000:
         code = INTERNAL_ERROR
     return error if code == error.code else ProtocolError(code, error.message, error.data)
 
 
 def _error(call: Call, error: ProtocolError) -> Answer:
+    forget_traceback(error)
     error = _in_era(error, modern=call.revision.modern)
     status = error.http_status or 200
     needed = error.needed if isinstance(error, ScopeError) else ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
@@ -53,7 +53,10 @@ def meant(exc: BaseException) -> ToolError | ProtocolError | None:
     if isinstance(exc, StoreError):
         logger.warning("A handler could not reach the store: %s", exc)
         return ProtocolError(INTERNAL_ERROR, "The store cannot be reached; try again", http_status=503)
-    return exc if isinstance(exc, ToolError | ProtocolError) else None
+    if isinstance(exc, ToolError | ProtocolError):
+        forget_traceback(exc)
+        return exc
+    return None
 
 
 def translated(what: str, exc: BaseException) -> ProtocolError:
@@ -74,3 +77,12 @@ def translated(what: str, exc: BaseException) -> ProtocolError:
 def log_failure(what: str, exc: BaseException) -> None:
     """The traceback of a handler's exception goes to the log, and nowhere else."""
     logger.error("%s failed", what, exc_info=exc)
+    forget_traceback(exc)
+
+
+def forget_traceback(exc: BaseException) -> None:
+    """Let go of what *exc* has been through: an exception that a handler raises again and again outlives its calls."""
+    exc.__traceback__ = exc.__context__ = exc.__cause__ = None
+    if isinstance(exc, BaseExceptionGroup):
+        for each in cast("BaseExceptionGroup[BaseException]", exc).exceptions:
+            forget_traceback(each)

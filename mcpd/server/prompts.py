@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from mcpd.errors import INVALID_PARAMS, ProtocolError
+from mcpd.protocol.jsonrpc import encode_foreign
 from mcpd.protocol.types import ContentBlock, GetPromptResult, Icon, Prompt, PromptArgument, PromptMessage, TextContent
 from mcpd.server import downgrade
+from mcpd.server.content import sendable
 from mcpd.server.context import Context
 from mcpd.server.invoke import invoke, translated
 from mcpd.server.principal import scopes_needed
@@ -91,9 +93,15 @@ class PromptEntry:
 
 def _result(value: Any) -> GetPromptResult:
     if isinstance(value, GetPromptResult):
-        return value
-    parts = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else [value]
-    return GetPromptResult(messages=[_message(part) for part in parts])
+        result = value
+        if result.meta is not None:
+            encode_foreign(result.meta)
+    else:
+        parts = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else [value]
+        result = GetPromptResult(messages=[_message(part) for part in parts])
+    for message in result.messages:
+        sendable(message.content)
+    return result
 
 
 def _message(part: Any) -> PromptMessage:

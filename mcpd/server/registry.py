@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import msgspec
 
 from mcpd.errors import INVALID_PARAMS, ProtocolError
-from mcpd.protocol.jsonrpc import encode
+from mcpd.protocol.jsonrpc import encode_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -136,7 +136,7 @@ class Pages(Generic[E]):
         result: dict[str, Any] = {self._member: [entry.describe(revision) for _, entry in page]}
         if next(shown, None) is not None:
             result["nextCursor"] = self._write(page[-1][0])
-        return msgspec.Raw(encode(result | self._extra(revision)))
+        return encode_foreign(result | self._extra(revision))
 
     # A cursor names the last entry it has shown, not a position: entries may come and go between two pages, and none is
     # shown twice or left out.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import msgspec
 
 from mcpd.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, ProtocolError
-from mcpd.protocol.jsonrpc import encode
+from mcpd.protocol.jsonrpc import encode, encode_foreign
 from mcpd.protocol.types import (
     Annotations,
     BlobResourceContents,
@@ -22,6 +22,7 @@ from mcpd.protocol.types import (
     TextResourceContents,
 )
 from mcpd.server import downgrade
+from mcpd.server.content import sendable
 from mcpd.server.context import Context
 from mcpd.server.invoke import invoke, translated
 from mcpd.server.principal import scopes_needed
@@ -156,8 +157,12 @@ class ResourceEntry:
         """A result of the caller's own, to change as it likes; with hints only where the function or entry has some."""
         if isinstance(value, ReadResourceResult):
             result = copy.copy(value)
+            if result.meta is not None:
+                encode_foreign(result.meta)
         else:
             result = ReadResourceResult(contents=self._contents(value, uri))
+        for contents in result.contents:
+            sendable(contents)
         if result.ttl_ms is None:
             result.ttl_ms = self._cache_ttl_ms
         if result.cache_scope is None:

@@ -29,7 +29,7 @@ from typing import Annotated, Any, Final, cast
 import msgspec
 from msgspec import UNSET, Raw
 
-from mcpd.protocol.jsonrpc import one_line
+from mcpd.protocol.jsonrpc import checked, one_line
 from mcpd.protocol.types import (
     CONTENT_BLOCKS,
     AudioContent,
@@ -56,7 +56,6 @@ _HELPERS: Final[dict[Any, type]] = {
     content.File: EmbeddedResource,
 }
 _encoder: Final = msgspec.json.Encoder()
-_skip: Final = msgspec.json.Decoder(Raw).decode  # reads, and makes nothing of it
 
 
 class ResultError(Exception):
@@ -155,6 +154,10 @@ class ResultShape:
     def _finished(self, value: CallToolResult, *, wrap: bool) -> CallToolResult:
         """Take a result as the tool made it, but for the checks that its output schema promises."""
         result = copy.copy(value)
+        if result.meta is not None:
+            _encode_unchecked(result.meta)
+        for block in result.content:
+            _block(block)
         if result.structured_content is UNSET:
             if self.output_schema is not None and not result.is_error:
                 raise ResultError("the result has no structured_content, and the tool has an output schema")
@@ -299,8 +302,7 @@ def _encode_unchecked(value: Any) -> bytes:
     """Encode what no annotation checks: a Raw in it can be anything."""
     encoded = _encode(value)
     try:
-        _skip(encoded)
-        encoded.decode()
+        checked(encoded)
     except ValueError as exc:
         raise ResultError(f"the value has a Raw that is no JSON: {exc}") from None
     return encoded
@@ -317,10 +319,13 @@ def _json_text(encoded: bytes) -> TextContent:
 def _block(value: Any) -> ContentBlock:
     if isinstance(value, str):
         return TextContent(value)
-    if isinstance(value, CONTENT_BLOCKS):
-        return value
     if isinstance(value, TextResourceContents | BlobResourceContents):
-        return EmbeddedResource(value)
+        value = EmbeddedResource(value)
+    if isinstance(value, CONTENT_BLOCKS):
+        try:
+            return content.sendable(value)
+        except (TypeError, ValueError, RecursionError) as exc:
+            raise ResultError(f"the _meta of content has no form in JSON: {exc}") from None
     if isinstance(value, _BYTES):
         return _bytes_block(bytes(value))
     return _json_text(_encode_unchecked(value))

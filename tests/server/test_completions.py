@@ -110,6 +110,22 @@ async def test_a_function_may_refuse():
     assert (error["code"], error["message"]) == (-31001, "Not for you")
 
 
+async def test_a_completion_that_cannot_ask_its_client_fails_with_a_code_of_the_era():
+    server = Server("s")
+
+    @server.prompt
+    async def ask(topic: str) -> str:
+        return topic
+
+    @server.completion("ask", "topic")
+    async def topics(text: str, ctx: Context) -> list[str]:
+        return [root.uri for root in await ctx.roots()]
+
+    async with talking(server, capabilities={"roots": {}}) as peer:
+        params = {"ref": {"type": "ref/prompt", "name": "ask"}, "argument": {"name": "topic", "value": ""}}
+        assert (await peer.error("completion/complete", params))["code"] == -32603
+
+
 def test_a_function_takes_the_text_and_perhaps_the_context():
     server = Server("s")
 

@@ -1,12 +1,27 @@
 """Every method in every revision, over one connection: what is answered, and what is not."""
 
 import json
+import logging
+import weakref
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 
-from mcpd import CallToolResult, ProtocolError, Server, TextContent
+from mcpd import (
+    CallToolResult,
+    Context,
+    EmbeddedResource,
+    GetPromptResult,
+    PromptMessage,
+    ProtocolError,
+    ReadResourceResult,
+    Server,
+    TextContent,
+    TextResourceContents,
+    ToolError,
+)
 from tests import wire
 from tests.requirements import requirement
 from tests.server.everything import everything
@@ -227,7 +242,10 @@ async def test_a_handlers_own_error_is_sent_as_it_is(revision):
 
 
 @requirement("A10", "A11")
-@pytest.mark.parametrize(("code", "sent"), [(-32002, -32602), (-32042, -32603), (-32023, -32603), (-32099, -32603)])
+@pytest.mark.parametrize(
+    ("code", "sent"),
+    [(-32000, -32603), (-32019, -32603), (-32002, -32602), (-32042, -32603), (-32023, -32603), (-32099, -32603)],
+)
 async def test_a_code_of_a_handlers_that_the_modern_era_has_not_becomes_one_that_it_has(code, sent):
     server = Server("s")
 
@@ -274,6 +292,131 @@ async def test_data_of_an_error_that_has_no_json_is_left_out(revision, caplog):
     async with talking(server, revision) as peer:
         assert await peer.error("tools/call", {"name": "odd"}) == {"code": -31000, "message": "Odd"}
     assert "cannot be sent" in caplog.text
+
+
+BROKEN = msgspec.Raw(b'1},"id":2,"x":{"a":1')
+"""On one line, and no JSON: as a part of a message it would be another message."""
+
+
+def with_broken_json() -> Server:
+    server = Server("s")
+
+    @server.tool
+    async def result() -> CallToolResult:
+        return CallToolResult([TextContent("x")], meta={"up": BROKEN})
+
+    @server.tool
+    async def block() -> CallToolResult:
+        return CallToolResult([TextContent("x", meta={"up": BROKEN})])
+
+    @server.tool
+    async def blocks() -> list[TextContent]:
+        return [TextContent("x"), TextContent("x", meta={"up": [BROKEN]})]
+
+    @server.tool
+    async def embedded() -> EmbeddedResource:
+        return EmbeddedResource(TextResourceContents(uri="a:b", text="x", meta={"up": BROKEN}))
+
+    @server.tool
+    async def log(ctx: Context) -> None:
+        await ctx.error({"up": BROKEN})
+
+    @server.tool
+    async def error() -> None:
+        raise ProtocolError(-31000, "Odd", {"up": BROKEN})
+
+    @server.tool
+    async def question(ctx: Context) -> None:
+        await ctx.sample("x", max_tokens=1, metadata={"up": msgspec.Raw(b"no")})
+
+    @server.prompt
+    async def prompt() -> GetPromptResult:
+        return GetPromptResult(messages=[], meta={"up": BROKEN})
+
+    @server.prompt
+    async def message() -> PromptMessage:
+        return PromptMessage("user", TextContent("x", meta={"up": BROKEN}))
+
+    @server.resource("a:result")
+    async def read() -> ReadResourceResult:
+        return ReadResourceResult(contents=[], meta={"up": BROKEN})
+
+    @server.resource("a:contents")
+    async def contents() -> TextResourceContents:
+        return TextResourceContents(uri="a:contents", text="x", meta={"up": BROKEN})
+
+    return server
+
+
+@every_revision
+async def test_json_of_others_that_is_none_never_goes_out(revision):
+    async with talking(with_broken_json(), revision, capabilities={"sampling": {}}) as peer:
+        for tool in ("result", "block", "blocks", "embedded", "log", "question"):
+            told = await peer.call(tool, meta={MCP + "logLevel": "debug"})
+            assert told["isError"] is True, tool
+            assert "up" not in json.dumps(told)
+        assert await peer.error("tools/call", {"name": "error"}) == {"code": -31000, "message": "Odd"}
+        for name in ("prompt", "message"):
+            assert (await peer.error("prompts/get", {"name": name}))["code"] == -32603
+        for uri in ("a:result", "a:contents"):
+            assert (await peer.error("resources/read", {"uri": uri}))["code"] == -32603
+        assert await peer.settle() == []
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25", "2026-07-28"])
+async def test_a_list_of_what_has_json_that_is_none_is_an_error(revision):
+    server = Server("s")
+
+    @server.tool(meta={"up": msgspec.Raw(b"no")})
+    async def tool() -> None: ...
+
+    async with talking(server, revision) as peer:
+        assert (await peer.error("tools/list"))["code"] == -32603
+
+
+# ----- What stays of an error
+
+SHARED = (ToolError("closed"), ProtocolError(-31000, "closed"), RuntimeError("closed"))
+
+
+class Held:
+    """What a handler has in hand."""
+
+
+@pytest.mark.parametrize("error", SHARED, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("nested", [False, True])
+async def test_an_error_that_is_raised_again_and_again_keeps_no_call(error, nested, no_gc, monkeypatch):
+    # pytest keeps what is logged, with its traceback.
+    monkeypatch.setattr(logging.getLogger("mcpd.handlers"), "propagate", False)
+    server = Server("s")
+    held: list[weakref.ref[Held]] = []
+
+    def fail() -> None:
+        mine = Held()
+        held.append(weakref.ref(mine))
+        try:
+            raise KeyError(mine)
+        except KeyError:
+            raise error  # noqa: B904 - as people write it
+
+    @server.tool
+    async def closed() -> None:
+        if not nested:
+            fail()
+        async with trio.open_nursery():
+            fail()
+
+    @server.prompt(name="closed")
+    async def prompt() -> str:
+        fail()
+        return ""
+
+    async with talking(server) as peer:
+        await peer.ask("tools/call", {"name": "closed"})
+        await peer.ask("prompts/get", {"name": "closed"})
+        await peer.settle()
+        assert len(held) == 2
+        assert [each() for each in held] == [None, None]
 
 
 # ----- What the server says of itself
