@@ -68,7 +68,7 @@ class Exchange(Protocol):
         ...
 
     async def respond(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes = b"") -> None:
-        """Send the whole response. To a client that is gone it does nothing."""
+        """Send the whole response. To a client that is gone, and once a response has begun, it does nothing."""
         ...
 
     async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:

@@ -112,6 +112,7 @@ class AsgiExchange:
         self._nursery: trio.Nursery | None = None
         self._callback: Callable[[], object] | None = None
         self._closed = False
+        self._started = False
         self._complete = False
 
     def use_up(self) -> None:
@@ -163,10 +164,10 @@ class AsgiExchange:
 
     async def respond(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes = b"") -> None:
         """Send the whole response."""
-        if self._closed or self._complete:
+        if self._closed or self._started:
             await trio.lowlevel.checkpoint()
             return
-        self._complete = True
+        self._started = self._complete = True
         self._callback = None
         fields = [*headers, (b"content-length", b"%d" % len(body))] if status != 204 else list(headers)
         await self._send({"type": "http.response.start", "status": status, "headers": fields})
@@ -174,6 +175,10 @@ class AsgiExchange:
 
     async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Start a response."""
+        if self._started:
+            await trio.lowlevel.checkpoint()
+            return
+        self._started = True
         await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
 
     async def write(self, data: bytes) -> None:

@@ -16,6 +16,7 @@ from hypercorn.utils import LifespanFailureError
 
 import mcpd
 from mcpd import Context, Server, SettingError, StoreError
+from mcpd.fronts.asgi import AsgiExchange
 from mcpd_stores.memory import MemoryStore
 from tests.stores.flaky import FlakyStore, Outage
 
@@ -330,6 +331,25 @@ async def test_without_its_lifespan_nothing_is_served_half() -> None:
         assert response.status_code in {500, 503}
         assert "error" in response.json()
         assert (await client.get("/ready")).status_code == 503
+
+
+async def test_a_response_that_has_begun_is_not_begun_again() -> None:
+    sent: list[str] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    exchange = AsgiExchange({"method": "GET", "path": "/mcp", "headers": []}, receive, send)
+    await exchange.start(200, [])
+    await exchange.write(b"one")
+    await exchange.respond(500, [], b"Internal error")
+    await exchange.start(200, [])
+    await exchange.finish()
+    await exchange.respond(500, [], b"Internal error")
+    assert sent == ["http.response.start", "http.response.body", "http.response.body"]
 
 
 # ----- mounted in a larger application
