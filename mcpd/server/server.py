@@ -400,6 +400,7 @@ class Server:
         """Serve a folder of skills: each folder below it with a SKILL.md, with all its files (SEP-2640).
 
         A skill may lie in the folder of another; its files are then its own, and none of the outer one's.
+        What begins with a dot (``.git``, ``.env``) is left out.
         The files are read now; a change on disk shows after the next start. They are resources of ``skill://`` in both
         eras, and what modern clients find by ``skills/list``.
 

@@ -108,7 +108,12 @@ def read_skills(root: str | Path) -> list[Skill]:
 
 
 def _skill_folders(folder: Path) -> list[Path]:
-    return sorted(main.parent for main in folder.rglob("SKILL.md"))
+    return sorted(main.parent for main in folder.rglob("SKILL.md") if _is_shown(main, folder))
+
+
+def _is_shown(file: Path, folder: Path) -> bool:
+    """Whether neither the file nor a folder on the way to it is hidden: ``.env`` and ``.git`` are for nobody else."""
+    return not any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
 def _quoted(path: str) -> str:
@@ -120,7 +125,11 @@ def _files(folder: Path) -> list[Path]:
     inside = folder.resolve()
     # What is below another SKILL.md belongs to that skill.
     others = {*_skill_folders(folder)} - {folder}
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and others.isdisjoint(file.parents))
+    files = sorted(
+        file
+        for file in folder.rglob("*")
+        if file.is_file() and _is_shown(file, folder) and others.isdisjoint(file.parents)
+    )
     for file in files:
         if not file.resolve().is_relative_to(inside):
             raise SkillError(f"{file} leads out of its skill")

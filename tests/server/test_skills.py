@@ -469,6 +469,24 @@ def test_a_link_inside_the_skill_is_a_file_of_it(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
+async def test_what_is_hidden_is_not_served(tmp_path):
+    files = {
+        ".env": "SECRET=1",
+        ".git__config": "x",
+        "docs__.notes": "x",
+        "docs__a.txt": "x",
+        ".git__old__SKILL.md": "x",
+    }
+    skill(tmp_path, "demo", **files)
+    skill(tmp_path, "gone", path=".trash/gone")
+    server = served(tmp_path)
+    assert [entry.uri for entry in server.skill_entries] == ["skill://demo/SKILL.md"]
+    assert {*server.skill_folders[0].files} == {"skill://demo/SKILL.md", "skill://demo/docs/a.txt"}
+    hidden = tmp_path / ".skills"
+    skill(hidden, "demo")  # whoever names a hidden folder means it
+    assert len(served(hidden).skill_folders) == 1
+
+
 def test_what_is_no_file_is_not_read(tmp_path):
     folder = skill(tmp_path)
     os.mkfifo(folder / "pipe")
