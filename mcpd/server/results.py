@@ -8,8 +8,8 @@ TextContent block", server/tools). An unannotated tool gets what its value looks
 - `str`, `None`, content blocks; lists, tuples and unions with a content block or `bytes` in them: content.
 - `bytes`: content, an image or audio if the first bytes say so, else an embedded blob.
 - `CallToolResult`: sent as it is.
-- no annotation, `Any`, `object`: by value. A list with content blocks or `bytes` in it is content, what becomes a JSON
-  object is structured, other data is text.
+- no annotation, `Any`, `object`, a bare `list` or `tuple`: by value. A list with content blocks or `bytes` in it is
+  content, what becomes a JSON object is structured, other data is text.
 - all others, such as numbers, `list[str]`, `dict`, a Struct or a dataclass: structured.
 """
 
@@ -179,7 +179,8 @@ class _Kind(enum.Enum):
 
 # ------------------------------------------------------------------------------------------------------- the annotation
 
-_DYNAMIC: Final = (inspect.Signature.empty, Any, object)
+# Lists and tuples of anything say as little as no annotation does: they may hold content.
+_DYNAMIC: Final = (inspect.Signature.empty, Any, object, list, list[Any], tuple, tuple[Any, ...])
 
 
 def _strip(annotation: Any) -> Any:

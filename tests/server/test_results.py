@@ -109,7 +109,6 @@ STRUCTURED: list[tuple[Any, Any, Any, str, bool]] = [
     (list[str], ["a", "b"], ["a", "b"], '["a","b"]', True),
     (list[int], [1, 2], [1, 2], "[1,2]", True),
     (list[int], (1, 2), [1, 2], "[1,2]", True),
-    (list, [1, "a"], [1, "a"], '[1,"a"]', True),
     (tuple[int, str], (1, "a"), [1, "a"], '[1,"a"]', True),
     (set[int], {1}, [1], "[1]", True),
     (Pair, Pair("a", 1), ["a", 1], '["a",1]', True),
@@ -223,7 +222,7 @@ def test_values_that_do_not_fit(annotation: Any, value: Any, message: str, wrap:
 def test_a_value_that_contains_itself():
     value: list[Any] = []
     value.append(value)
-    for annotation in (list, EMPTY):
+    for annotation in (list[Any], list[list[Any]], EMPTY):
         with pytest.raises(ResultError, match="is nested too deeply, or contains itself"):
             shape_of(annotation).render(value, wrap=False)
 
@@ -279,7 +278,11 @@ CONTENT: list[tuple[Any, Any, list[dict[str, Any]]]] = [
     (ImageContent | dict[str, int], {"a": 1}, [text('{"a":1}')]),
     (list[ContentBlock], [Text("a"), {"a": 1}, 3], [text("a"), text('{"a":1}'), text("3")]),
     (str, 3, [text("3")]),
-    # Without an annotation: what the value looks like.
+    # A list of anything, or nothing at all: what the value looks like.
+    (list, [Image(PNG), "a", {"a": 1}], [IMAGE, text("a"), text('{"a":1}')]),
+    (list[Any], [Image(PNG)], [IMAGE]),
+    (tuple, (Text("a"), PNG), [text("a"), IMAGE]),
+    (list, [1, "a"], [text('[1,"a"]')]),
     (EMPTY, "a", [text("a")]),
     (EMPTY, None, []),
     (EMPTY, PNG, [IMAGE]),
