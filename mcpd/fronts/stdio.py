@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from mcpd.server.server import Server
 
 logger: Final = logging.getLogger("mcpd.stdio")
-MAX_LINE: Final = 4 * 1024 * 1024
-DRAIN: Final = 5.0
-"""Seconds that calls in flight may go on when the input has ended."""
 LINGER: Final = 1.0
 """Seconds that the client may take to read what is being written when all is over."""
 
@@ -55,7 +52,6 @@ async def serve_stdio(
     sender: ByteSender | None = None,
     store: Store | str = "memory",
     stop: Callable[[], Awaitable[object]] | None = None,
-    max_line: int = MAX_LINE,
     **options: Unpack[Options],
 ) -> None:
     """Serve *server* on standard input and output until the input ends.
@@ -68,10 +64,11 @@ async def serve_stdio(
       sender: where they go, instead of standard output.
       store: a store for tasks and handles, or its URL.
       stop: an async function to wait for; when it returns, the calls in flight are cancelled, and all ends cleanly.
-      max_line: how long a message may be, in bytes; a longer one is answered with an error and skipped.
-      options: see `Settings`; those of HTTP have no meaning here.
+      options: see `Settings`. A message that is longer than ``max_body`` is answered with an error and skipped; when
+        the input has ended, calls may go on for ``drain_timeout``. The others of HTTP have no meaning here.
     """
-    core = Core(server, open_store(store) if isinstance(store, str) else store, Settings(**options))
+    settings = Settings(**options)
+    core = Core(server, open_store(store) if isinstance(store, str) else store, settings)
     async with AsyncExitStack() as stack:
         if receiver is None:
             receiver = await stack.enter_async_context(trio.lowlevel.FdStream(os.dup(0)))
@@ -85,8 +82,8 @@ async def serve_stdio(
                 async with trio.open_nursery() as nursery:
                     if stop is not None:
                         nursery.start_soon(_end_after, stop, nursery.cancel_scope)
-                    await _read_lines(receiver, connection, max_line)
-                    with trio.move_on_after(DRAIN):
+                    await _read_lines(receiver, connection, settings.max_body)
+                    with trio.move_on_after(settings.drain_timeout):
                         await connection.finish()
                     nursery.cancel_scope.cancel()
             finally:
@@ -174,4 +171,5 @@ async def _read_lines(receiver: ByteReceiver, connection: Connection, max_line: 
 
 
 async def _too_long(connection: Connection, max_line: int) -> None:
-    await connection.send(encode_error(None, ProtocolError(PARSE_ERROR, f"A message is longer than {max_line} bytes")))
+    message = f"The message is longer than {max_line} bytes; raise --max-body (MCPD_MAX_BODY) if that is too small"
+    await connection.send(encode_error(None, ProtocolError(PARSE_ERROR, message)))

@@ -264,7 +264,7 @@ async def test_what_is_no_message_is_answered_and_the_next_one_is_read(
 async def test_a_message_that_is_too_long_is_answered_once_and_skipped(
     autojump_clock: MockClock, server: Server, pieces: int
 ) -> None:
-    async with talking(server, max_line=1_000) as wire:
+    async with talking(server, max_body=1_000) as wire:
         for _ in range(pieces):
             await wire.send_bytes(b"x" * (100_000 // pieces))
         await wire.send_bytes(b"\n")
@@ -304,7 +304,7 @@ async def test_the_last_line_needs_no_line_end(autojump_clock: MockClock, server
 async def test_calls_may_finish_when_the_input_has_ended_but_not_for_ever(
     autojump_clock: MockClock, server: Server
 ) -> None:
-    async with talking(server) as wire:
+    async with talking(server, drain_timeout=5.0) as wire:
         await wire.send(tool("soon", "wait", seconds=2))
         await wire.send(tool("never", "wait", seconds=1_000))
         await wait_all_tasks_blocked()
@@ -587,7 +587,7 @@ def test_no_input_at_all(app: Path) -> None:
 
 
 def test_the_end_of_input_lets_calls_finish_for_a_while(app: Path) -> None:
-    with started(app) as child:
+    with started(app, "--drain-timeout", "5s") as child:
         child.send(tool("soon", "wait", seconds=1))
         child.send(tool("never", "wait", seconds=600))
         time.sleep(0.3)  # the calls are under way; there is nothing on this side that could be waited for
@@ -662,7 +662,7 @@ def test_a_client_that_goes_away_without_a_word(app: Path) -> None:
 
 
 def test_a_client_that_does_not_read_its_answers_and_leaves(app: Path) -> None:
-    with started(app) as child:
+    with started(app, "--drain-timeout", "5s") as child:
         child.send(tool(1, "big", size=3_000_000))
         assert select.select([child.stdout], [], [], WITHIN)[0]
         began = time.monotonic()

@@ -331,7 +331,7 @@ async def test_at_the_end_of_input_calls_may_finish_and_are_then_cancelled(revis
         await trio.sleep(4)
         return "done"
 
-    async with talking(server, revision) as peer:
+    async with talking(server, revision, drain_timeout=5.0) as peer:
         await call(peer, "one", id="1")
         await peer.send(peer.request("tools/call", {"name": "slow"}, id="2"))
         await peer.settle()
@@ -358,7 +358,7 @@ async def test_lines_may_come_in_any_pieces(revision):
 @requirement("H141")
 @every_revision
 async def test_a_line_that_is_too_long_is_answered_and_skipped(revision):
-    async with talking(everything(), revision, max_line=1_000) as peer:
+    async with talking(everything(), revision, max_body=1_000) as peer:
         for length in (1_001, 70_000, 200_000):
             await peer.to_server.send_all(b"x" * length + b"\n")
             await peer.settle()

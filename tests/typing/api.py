@@ -392,7 +392,7 @@ async def serving(store: Store, stop: trio.Event) -> None:
     await mcpd.serve(server, port="8000")  # type: ignore[arg-type]
     await mcpd.serve(server, cache_scope="secret")  # type: ignore[arg-type]
     await mcpd.serve_stdio(server)
-    await mcpd.serve_stdio(server, read_only=True, max_line=1_000_000, stop=stop.wait)
+    await mcpd.serve_stdio(server, read_only=True, max_body=1_000_000, stop=stop.wait)
 
 
 app = mcpd.asgi_app(server, path="/", store="memory", session_idle=60.0)
