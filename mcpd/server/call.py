@@ -146,6 +146,13 @@ class LegacySession(SessionState, Protocol):
         ...
 
 
+class CallEndedError(BaseException):
+    """The call has ended, and who is asking its client cannot be cancelled: a thread, or a shielded task.
+
+    Not an `Exception`, like ``trio.Cancelled``: a handler's ``except Exception`` is not to go on with the call.
+    """
+
+
 class _Nowhere:
     """The outlet of a call that has none yet."""
 
@@ -202,6 +209,8 @@ class Call(msgspec.Struct, kw_only=True, weakref=True, eq=False):
     """Set if the call runs as a task, or is to become one."""
     rounds: Rounds | None = None
     """Where the questions of a modern call go, if its method may ask any."""
+    asking: list[trio.CancelScope] | None = None
+    """What waits for answers to other questions."""
 
     async def ask(
         self, method: str, params: dict[str, Any], read: Callable[[msgspec.Raw], T], *, key: str | None, timeout: float
@@ -214,7 +223,15 @@ class Call(msgspec.Struct, kw_only=True, weakref=True, eq=False):
         encode_foreign(params)
         if self.rounds is not None:
             return await self.rounds.ask(method, params, read, key=key)
-        return await self.outlet.ask(method, params, read, key=key, timeout=timeout)
+        if self.asking is None:
+            self.asking = []
+        with trio.CancelScope() as waiting:
+            self.asking.append(waiting)
+            try:
+                return await self.outlet.ask(method, params, read, key=key, timeout=timeout)
+            finally:
+                self.asking.remove(waiting)
+        raise CallEndedError
 
     def detached(self, background: DetachedOutlet) -> Call:
         """The same call, with a scope and an outlet of its own: to outlive its request."""
@@ -243,3 +260,9 @@ class Call(msgspec.Struct, kw_only=True, weakref=True, eq=False):
         self.answer = answer
         if self.scope is not None and not self.ended:
             self.scope.cancel()
+        self.over()
+
+    def over(self) -> None:
+        """Nobody waits for the call any more, so nobody it asks is to hold up who cannot be cancelled: its threads."""
+        for waiting in self.asking or ():
+            waiting.cancel()

@@ -23,12 +23,11 @@ from mcpd.errors import (
 )
 from mcpd.protocol.jsonrpc import encode_error, encode_result
 from mcpd.server.background import unknown_method
-from mcpd.server.call import CURRENT
+from mcpd.server.call import CURRENT, CallEndedError
 from mcpd.server.context import Context
 from mcpd.server.invoke import forget_traceback
 from mcpd.server.methods import LEGACY_METHODS, MODERN_METHODS, Handler
 from mcpd.server.offer import CacheHint, Offer
-from mcpd.server.rounds import CallEndedError
 from mcpd.server.seal import Sealer
 
 if TYPE_CHECKING:
@@ -158,6 +157,7 @@ class Dispatcher:
             return answer
         finally:
             CURRENT.reset(token)
+            call.over()
             if self._meter is not None:
                 outcome = "cancelled" if code is None else "error" if code else "ok"
                 method = "unknown" if handler is None else call.method

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import trio
 
 from mcpd.errors import INTERNAL_ERROR, ProtocolError, StoreError, ToolError, only
-from mcpd.server.rounds import CallEndedError
+from mcpd.server.call import CallEndedError
 
 if TYPE_CHECKING:
     from mcpd.server.context import Context
@@ -24,7 +24,8 @@ async def invoke(signature: Signature, arguments: Any, context: Context, limiter
     """Call the handler and return what it returns.
 
     A plain function runs in a thread, of which *limiter* allows so many at once. When its call is cancelled it runs to
-    its end unobserved, and holds its place in *limiter* until then.
+    its end unobserved, and holds its place in *limiter* until then; if it is asking the client something, that raises
+    `CallEndedError` in it at once.
 
     Raises:
       RuntimeError: it raised what is no `Exception` and would stop the server, as asyncio's cancellation.

@@ -20,6 +20,7 @@ import trio
 
 from mcpd.errors import INVALID_PARAMS, ProtocolError
 from mcpd.protocol.jsonrpc import is_object
+from mcpd.server.call import CallEndedError
 from mcpd.server.principal import identity_of
 from mcpd.server.seal import State, binding
 
@@ -35,13 +36,6 @@ _PASSES: Final = 3
 """Rounds of the scheduler in which siblings may still ask, counted from the last question."""
 _DIGEST: Final = 12
 """Bytes of a question's digest; they make 16 letters without padding."""
-
-
-class CallEndedError(BaseException):
-    """The call has ended with a question, and whoever asked it cannot be cancelled: a thread, or a shielded task.
-
-    Not an `Exception`, like ``trio.Cancelled``: a handler's ``except Exception`` is not to go on with the call.
-    """
 
 
 class Rounds:

@@ -375,6 +375,23 @@ async def test_a_plain_handler_that_has_asked_holds_no_thread():
     assert threading.active_count() <= threads + 2
 
 
+@pytest.mark.parametrize("how", ["cancelled", "gone"])
+async def test_a_plain_handler_whose_client_no_longer_waits_holds_no_thread(how):
+    server, did = plain_server(1)
+    threads = threading.active_count()
+    async with talking(server, "2025-11-25", ALL) as peer:
+        await peer.send(peer.request("tools/call", {"name": "plain", "arguments": {}}, id=7))
+        await until(lambda: bool(peer.of("elicitation/create")))
+        if how == "cancelled":
+            await peer.notify("notifications/cancelled", {"requestId": 7})
+            await until(lambda: bool(did))
+            await peer.result("ping")
+            assert peer.answers[-1]["id"] != 7
+    await until(lambda: bool(did))
+    assert did == ["cleaned up"]
+    assert threading.active_count() <= threads + 1
+
+
 # ----- Nothing stays
 
 
