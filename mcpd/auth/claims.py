@@ -72,6 +72,7 @@ class Rules:
             client if isinstance(client, str) else None,
             _scopes(claims.get("scope")) | _scopes(claims.get("scp")),
             MappingProxyType(dict(claims)),
+            None if expires is None else expires + self.leeway,
         )
 
 

@@ -13,6 +13,7 @@ anything behind.
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -41,7 +42,7 @@ from mcpd.sessions.leases import Leases
 from mcpd.sessions.sessions import Sessions
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from mcpd.auth.authorization import Authorization
     from mcpd.core import Core
@@ -149,6 +150,11 @@ class Endpoint:
                 await self._drained.wait()
         for call in list(self.calls):
             call.cancel(ProtocolError(INTERNAL_ERROR, "The server is shutting down"))
+
+    def end_with_token(self, principal: Principal | None, stream: EventStream, end: Callable[[], object]) -> None:
+        """When the token that opened the stream is no longer accepted, *end* it: its client comes with another one."""
+        if principal is not None and principal.expires_at is not None:
+            stream.end_at(trio.current_time() + principal.expires_at - time.time(), end)
 
     def new_stream(self, exchange: Exchange, kind: str) -> EventStream:
         """A stream of the exchange, bounded as the settings say; *kind* is what it counts as."""

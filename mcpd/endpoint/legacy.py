@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import trio
 
@@ -41,6 +41,14 @@ _JSON: Final = (b"content-type", b"application/json")
 _ALLOW: Final = (b"allow", b"POST, DELETE, OPTIONS")
 LISTENER: Final = "0"
 """The standalone GET stream in the event log; the streams of POSTs have random names, and longer ones."""
+
+
+class _Get(NamedTuple):
+    """A GET that may come in."""
+
+    exchange: Exchange
+    cors: HeaderList
+    principal: Principal | None
 
 
 class Legacy:
@@ -291,25 +299,24 @@ class Legacy:
         if not checked.sse:
             raise refusal(406, "Accept must allow text/event-stream")
         began = trio.current_time()
+        get = _Get(exchange, cors, principal)
         try:
             last = exchange.headers.get(b"last-event-id")
             stream_id, _, after = (last or "").rpartition(".")
             log = self._log(session)
             if last is None or log is None:
-                await self._listen(exchange, session, cors, log, None)
+                await self._listen(get, session, log, None)
             elif stream_id == LISTENER:
-                await self._listen(exchange, session, cors, log, after)
+                await self._listen(get, session, log, after)
             else:
-                await self._resume(exchange, session, cors, log, (stream_id, after))
+                await self._resume(get, session, log, (stream_id, after))
         finally:
             await self._release(session, began)
 
-    async def _listen(
-        self, exchange: Exchange, session: Session, cors: HeaderList, log: EventLog | None, after: str | None
-    ) -> None:
+    async def _listen(self, get: _Get, session: Session, log: EventLog | None, after: str | None) -> None:
         """The standalone stream: changes, as they come. With *after*, first what was missed."""
         endpoint = self._endpoint
-        stream = endpoint.new_stream(exchange, "get")
+        stream = endpoint.new_stream(get.exchange, "get")
         listener = Listener(session, stream, log, after)
         if after is not None and log is not None and await log.read(session.key, LISTENER, after=after) is None:
             raise refusal(400, "That event is not known (any more): open the stream without Last-Event-ID")
@@ -326,25 +333,23 @@ class Legacy:
                 raise refusal(404, "Session not found: it has ended or expired; initialize again")
             del session.record  # it may be open for hours, and whoever needs the record then needs it as it is then
             if after is None:
-                await self._hold(exchange, session, stream, cors)
+                await self._hold(get, session, stream)
                 return
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(listener.catch_up)
-                await self._hold(exchange, session, stream, cors)
+                await self._hold(get, session, stream)
                 nursery.cancel_scope.cancel()
         finally:
             endpoint.subscriptions.remove(listener)
             if live.standalone is not None and live.standalone.stream is stream:
                 live.standalone = None
 
-    async def _resume(
-        self, exchange: Exchange, session: Session, cors: HeaderList, log: EventLog, event: tuple[str, str]
-    ) -> None:
+    async def _resume(self, get: _Get, session: Session, log: EventLog, event: tuple[str, str]) -> None:
         """The rest of a POST's stream, as far as it has come and as it goes on, here or on another replica."""
         stream_id, after = event
         if await log.read(session.key, stream_id, after=after) is None:
             raise refusal(400, "That event is not known (any more): its stream cannot be resumed")
-        stream = self._endpoint.new_stream(exchange, "resume")
+        stream = self._endpoint.new_stream(get.exchange, "resume")
 
         async def read_on() -> None:
             position = after
@@ -374,7 +379,7 @@ class Legacy:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(follow)
-            await self._hold(exchange, session, stream, cors)
+            await self._hold(get, session, stream)
             nursery.cancel_scope.cancel()
 
     async def _wait(self, session: Session, log: EventLog, stream_id: str, position: str) -> None:
@@ -389,16 +394,17 @@ class Legacy:
             if lost:
                 await leases.settled(session.key, stream_id)
 
-    async def _hold(self, exchange: Exchange, session: Session, stream: EventStream, cors: HeaderList) -> None:
-        """Write the stream until it ends, is closed by the client, or the session or the server ends."""
+    async def _hold(self, get: _Get, session: Session, stream: EventStream) -> None:
+        """Write the stream until it ends, is closed by the client, or the session, the server or the token ends."""
         endpoint = self._endpoint
-        exchange.on_close(stream.close)
+        get.exchange.on_close(stream.close)
         session.live.streams.add(stream)
         endpoint.streams.add(stream)
         if session.live.ended or endpoint.draining:
             stream.finish()
+        endpoint.end_with_token(get.principal, stream, stream.finish)
         try:
-            await stream.run([*HEADERS, *cors])
+            await stream.run([*HEADERS, *get.cors])
         finally:
             session.live.streams.discard(stream)
             endpoint.streams.discard(stream)

@@ -61,6 +61,7 @@ async def listen(endpoint: Endpoint, post: Post, call: Call) -> None:
         endpoint.streams.add(ending)
         if endpoint.draining:
             ending.finish()
+        endpoint.end_with_token(post.principal, stream, ending.finish)
         await stream.run([*HEADERS, *post.checked.cors])
     finally:
         endpoint.core.subscriptions.remove(listening)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -11,6 +13,8 @@ from mcpd.errors import ExchangeClosedError
 from mcpd.protocol import sse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mcpd.endpoint.exchange import Exchange, HeaderList
     from mcpd.endpoint.heartbeats import Heartbeats
 
@@ -34,7 +38,9 @@ class EventStream:
     __slots__ = (
         "_buffer",
         "_counts",
+        "_deadline",
         "_done",
+        "_end",
         "_exchange",
         "_finishing",
         "_heartbeats",
@@ -81,6 +87,8 @@ class EventStream:
         self._room: trio.Event | None = None
         self._over = False
         self._done: trio.Event | None = None
+        self._deadline = inf
+        self._end: Callable[[], object] | None = None
         self.closed = False
         """Nothing more will reach the client."""
 
@@ -119,6 +127,11 @@ class EventStream:
                 self._room = trio.Event()
             await self._room.wait()
 
+    def end_at(self, deadline: float, end: Callable[[], object]) -> None:
+        """Call *end*, which finishes the stream, at *deadline* on Trio's clock, unless it has ended before."""
+        self._deadline = deadline
+        self._end = end
+
     def finish(self) -> None:
         """End the response after what is in the buffer."""
         self._finishing = True
@@ -135,6 +148,7 @@ class EventStream:
     def give_up(self) -> None:
         """Close what nobody writes."""
         self.close()
+        self._end = None  # it knows this stream, and nothing is to wait for the garbage collector
         self._over = True
         if self._done is not None:
             self._done.set()
@@ -161,6 +175,9 @@ class EventStream:
             # Some proxies hold even the response's head back until its first byte.
             self.push(sse.HEARTBEAT)
         while not self.closed:
+            if self._end is not None and self._deadline <= trio.current_time():
+                end, self._end = self._end, None
+                end()
             if self._buffer:
                 data = b"".join(self._buffer)
                 self._buffer.clear()
@@ -177,8 +194,13 @@ class EventStream:
                 await exchange.finish()
                 return
             else:
-                self._sleeper = trio.lowlevel.current_task()
-                await trio.lowlevel.wait_task_rescheduled(self._stop_sleeping)
+                await self._sleep()
+
+    async def _sleep(self) -> None:
+        """Wait for something to write, or for the time to end."""
+        with nullcontext() if self._end is None else trio.CancelScope(deadline=self._deadline):
+            self._sleeper = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._stop_sleeping)
 
     def _stop_sleeping(self, _: object) -> trio.lowlevel.Abort:
         self._sleeper = None

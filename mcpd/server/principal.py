@@ -32,6 +32,9 @@ class Principal(Struct, frozen=True):
     """What it may do, with all that these scopes imply."""
     claims: Mapping[str, Any] = {}
     """All that the issuer says, as received."""
+    expires_at: float | None = None
+    """Until when its token is accepted, in seconds of the wall clock; None if that is not known. Then it is asked for
+    again: a stream that it has opened ends."""
 
     @property
     def identity(self) -> tuple[str, str]:
