@@ -343,7 +343,9 @@ async def test_tls(redis_server: RedisServer) -> None:
     authority.issue_cert("localhost").configure_cert(context)
     async with proxy(redis_server.port, tls=context) as between:
         with authority.cert_pem.tempfile() as ca:
-            async with running(f"rediss://localhost:{between.port}?prefix=tls&ssl_ca_certs={ca}") as (store,):
+            async with running(f"rediss://localhost:{between.port}?prefix=tls&timeout=30&ssl_ca_certs={ca}") as (
+                store,
+            ):
                 records = store.records("session")
                 # Larger than a TLS record, and than our buffer.
                 data = random.Random(1).randbytes(1_000_000)

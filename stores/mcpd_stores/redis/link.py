@@ -5,6 +5,7 @@
                  |          +----> _sent ------+      Redis answers in order, so the oldest of _sent has the next reply
                  +-- a connection that is lost leaves them for the next one
 
+When nothing is on its way, the caller writes its command itself: there is nothing that it could be written together with.
 A cancelled caller leaves its place in _sent, so the order holds. `_watch` gives up on commands whose time is over, and
 on a connection that stays silent. `run` connects, again and again, until it is cancelled; after that every call raises.
 """
@@ -114,6 +115,8 @@ class Link:
         self._room = trio.lowlevel.ParkingLot()
         # Of the connection of the moment:
         self._scope: trio.CancelScope | None = None
+        self._socket: socket.socket | None = None
+        self._rest = b""
         self._why = _Failure("")
         self._heard = 0.0
         self._leaving = False
@@ -137,8 +140,10 @@ class Link:
         data = _pack(words)
         if self._refusal is not None or self._is_full():
             await self._wait_for_room(len(data))
+        await trio.lowlevel.checkpoint_if_cancelled()
         call = _Call(data, trio.current_time(), trio.lowlevel.current_task(), again=again)
-        self._put(call)
+        if self._sent or self._unsent or not self._send(call):
+            self._put(call)
         if self._idle_watch:
             self._idle_watch.unpark()
         await trio.lowlevel.wait_task_rescheduled(call.abandon)
@@ -212,13 +217,16 @@ class Link:
         try:
             async with trio.open_nursery() as nursery:
                 self._scope = nursery.cancel_scope
+                # TLS wants to be given again exactly what it could not write; only the writer sees to that.
+                self._socket = None if isinstance(line.socket, ssl.SSLSocket) else line.socket
+                self._rest = b""
                 if self._on_connect is not None:
                     self._on_connect(self)
                 nursery.start_soon(self._read, line.socket)
                 nursery.start_soon(self._write, line.socket)
                 nursery.start_soon(self._keep_alive)
         finally:
-            self._scope = None
+            self._scope = self._socket = None
             line.close()
         self._recover()
         if trio.current_time() - began < _LONGEST_BACKOFF:
@@ -238,6 +246,22 @@ class Link:
         self._sent.clear()
         self._unsent.extendleft(reversed(again))
 
+    def _send(self, call: _Call) -> bool:
+        """Write the command at once, while nothing else is on its way; False when it has to wait its turn."""
+        sock = self._socket
+        if sock is None or self._leaving:
+            return False
+        try:
+            size = sock.send(call.data)
+        except OSError:
+            return False  # nothing was written; the writer waits, or finds the connection lost
+        self._bytes += len(call.data)
+        self._sent.append(call)
+        if size < len(call.data):
+            self._rest = call.data[size:]
+            self._idle_writer.unpark()
+        return True
+
     def _lose(self, text: str, cause: BaseException | None = None) -> None:
         """The connection is no good any more."""
         if self._scope is not None:
@@ -249,17 +273,20 @@ class Link:
     async def _write(self, sock: socket.socket) -> None:
         unsent, sent = self._unsent, self._sent
         while True:
-            while not unsent or self._leaving:
+            while not self._rest and (not unsent or self._leaving):
                 await self._idle_writer.park()
-            # Those whose callers have gone away are not sent at all.
-            batch = [call for call in unsent if call.wanted]
-            if len(batch) < len(unsent):
-                for call in unsent:
-                    if not call.wanted:
-                        self._settle(call, None)
-            unsent.clear()
-            sent.extend(batch)
-            data = memoryview(b"".join([call.data for call in batch]))
+            if self._rest:
+                data, self._rest = memoryview(self._rest), b""
+            else:
+                # Those whose callers have gone away are not sent at all.
+                batch = [call for call in unsent if call.wanted]
+                if len(batch) < len(unsent):
+                    for call in unsent:
+                        if not call.wanted:
+                            self._settle(call, None)
+                unsent.clear()
+                sent.extend(batch)
+                data = memoryview(b"".join([call.data for call in batch]))
             while data:
                 try:
                     data = data[sock.send(data) :]
