@@ -5,7 +5,7 @@
                  |          +----> _sent ------+      Redis answers in order, so the oldest of _sent has the next reply
                  +-- a connection that is lost leaves them for the next one
 
-When nothing is on its way, the caller writes its command itself: there is nothing that it could be written together with.
+When nothing is on its way, the caller writes its command itself: there is nothing to write it together with.
 A cancelled caller leaves its place in _sent, so the order holds. `_watch` gives up on commands whose time is over, and
 on a connection that stays silent. `run` connects, again and again, until it is cancelled; after that every call raises.
 """
