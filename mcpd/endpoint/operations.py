@@ -61,10 +61,10 @@ class Operations:
         elif page is not None:
             try:
                 self._check(exchange)
+                kind, body = await page()
             except ProtocolError as exc:
                 await self._refuse(exchange, exc.http_status or 403, exc.message)
             else:
-                kind, body = await page()
                 await self._respond(exchange, 200, (b"content-type", kind), body)
         else:
             state = b"ok" if path == "/health" else await self._readiness()

@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from mcpd.errors import INTERNAL_ERROR, ProtocolError
 from mcpd.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
@@ -23,16 +24,22 @@ _LARGEST: Final = frozenset(
     {"mcpd_sessions_active", "mcpd_sessions_max", "mcpd_build_info", "mcpd_loop_lag_seconds", "process_max_fds"}
 )
 _SMALLEST: Final = frozenset({"mcpd_store_up", "process_start_time_seconds"})
+_PATIENCE: Final = 5.0
+"""Seconds that a worker may take; Prometheus gives up after ten."""
 _REQUEST: Final = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
 async def merged(folder: Path) -> tuple[bytes, bytes]:
-    """The content type and the page of all workers with sockets in *folder*; one that is just ending is left out."""
+    """The content type and the page of all workers with sockets in *folder*; one that is just ending is left out.
+
+    Raises:
+      ProtocolError: 503, none of them has answered in time: an empty page would say that all counts are gone.
+    """
     pages: list[str] = []
 
     async def ask(socket: trio.Path) -> None:
         try:
-            with trio.fail_after(2.0):
+            with trio.fail_after(_PATIENCE):
                 pages.append(await _page(str(socket)))
         except (OSError, trio.TooSlowError, trio.BrokenResourceError) as exc:
             logger.debug("A worker could not be asked for its metrics: %s", exc)
@@ -40,6 +47,8 @@ async def merged(folder: Path) -> tuple[bytes, bytes]:
     async with trio.open_nursery() as nursery:
         for socket in sorted(await trio.Path(folder).glob("*.sock")):
             nursery.start_soon(ask, socket)
+    if not pages:
+        raise ProtocolError(INTERNAL_ERROR, "No worker has told its metrics in time; ask again", http_status=503)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Merged(pages))
     return CONTENT_TYPE, generate_latest(registry)

@@ -1,15 +1,19 @@
 """The metrics: exactly the names and labels that dashboards rely on, true counts, and as many series whoever calls."""
 
 import random
+import socket
 import string
 import time
+from functools import partial
 
 import pytest
 import trio
 
 from mcpd import Server, Settings, ToolError
+from mcpd.endpoint.operations import Operations
 from mcpd.errors import ProtocolError, StoreError
 from mcpd.fronts.http import new_endpoint
+from mcpd.fronts.siblings import merged
 from mcpd.memory import MemoryGuard
 from mcpd.metrics import Metrics
 from mcpd.ports import Store
@@ -331,3 +335,14 @@ async def test_a_request_in_flight_counts_once_it_is_answered(autojump_clock, fr
             await stream.rest()
         page = await read(http.endpoint)
         assert page("mcpd_requests_total", era=kind, method="tools/call", outcome="ok") == 1
+
+
+async def test_workers_that_do_not_answer_make_no_empty_page(autojump_clock, tmp_path):
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "1.sock"))
+        silent.listen()
+        async with serving(Server("parent")) as http:
+            http.endpoint.operations = Operations(http.endpoint, {"/metrics": partial(merged, tmp_path)})
+            response = await http.request("GET", "/metrics")
+    assert (response.status, response.headers["content-type"]) == (503, "application/json")
+    assert "No worker" in response.error["message"]
