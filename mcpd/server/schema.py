@@ -154,6 +154,8 @@ class Validator:
             problem = self._problem(value)
         except RecursionError:
             return "the value is nested too deeply to be checked"
+        except OverflowError:  # a `multipleOf` that is a fraction divides
+            return "a number in the value is too large to be checked"
         if problem is None:
             return None
         sentence = ": ".join(filter(None, problem))

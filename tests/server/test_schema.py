@@ -261,6 +261,13 @@ def test_a_schema_that_only_leads_to_itself_fails_the_value_and_not_the_server(s
     assert Validator(schema).errors({}) == "the value is nested too deeply to be checked"
 
 
+def test_a_number_that_cannot_be_divided_is_refused():
+    validator = Validator({"properties": {"a": {"multipleOf": 0.5}}})
+    assert validator.errors({"a": 10**300}) is None
+    assert validator.errors({"a": 10**400}) == "a number in the value is too large to be checked"
+
+
+
 def test_a_broken_schema_makes_no_validator():
     with pytest.raises(SchemaError, match="is no valid schema"):
         Validator({"type": 7})
