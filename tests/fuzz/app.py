@@ -51,7 +51,7 @@ async def mirrored(
 
 _TREE: Final[dict[str, Any]] = {
     "type": "object",
-    "properties": {"value": {}, "left": {"$ref": "#"}, "right": {"$ref": "#"}},
+    "properties": {"value": {}, "number": {"multipleOf": 0.5}, "left": {"$ref": "#"}, "right": {"$ref": "#"}},
     "patternProperties": {"^x-": {"type": "string"}},
     "additionalProperties": False,
 }

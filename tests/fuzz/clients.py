@@ -37,7 +37,10 @@ REQUESTS: Final[list[tuple[str, dict[str, Any]]]] = [
         {"name": "visit", "arguments": {"place": {"x": 1, "tags": ["a"], "inside": {"x": 2}}, "when": {"k": 1}}},
     ),
     ("tools/call", {"name": "mirrored", "arguments": {"region": "é", "number": 7}}),
-    ("tools/call", {"name": "tree", "arguments": {"value": 1, "left": {"right": {"value": []}}, "x-a": "b"}}),
+    (
+        "tools/call",
+        {"name": "tree", "arguments": {"value": 1, "number": 1.5, "left": {"right": {"value": []}}, "x-a": "b"}},
+    ),
     ("tools/call", {"name": "count", "arguments": {"to": 3}, "_meta": {"progressToken": 1}}),
     ("tools/call", {"name": "wait", "arguments": {"seconds": 0.05}}),
     ("tools/call", {"name": "ask", "arguments": {}}),

@@ -2,5 +2,7 @@
 
 from hypothesis import settings
 
-settings.register_profile("mcpd", derandomize=True, database=None, deadline=None)
+from tests.fuzz.effort import EFFORT
+
+settings.register_profile("mcpd", derandomize=EFFORT == 1, database=None, deadline=None)
 settings.load_profile("mcpd")

@@ -47,7 +47,7 @@ def on_redis(redis: RedisServer, program: list[Step]) -> None:
     """Two replicas, each with a connection of its own to a real Redis, in which nothing else is."""
 
     async def settle(_: list[Http], condition: Callable[[], bool]) -> None:
-        await until(condition)
+        await until(condition, within=60.0)
 
     async def let_pass(https: list[Http], seconds: float) -> None:
         # Step by step, as it goes by: what is in use is renewed meanwhile.
@@ -61,7 +61,9 @@ def on_redis(redis: RedisServer, program: list[Step]) -> None:
                     await leases._records.renew(list(leases._held), ttl=IDLE)
 
     async def run() -> None:
-        url = redis.url()
+        url = redis.url(
+            "timeout=30"
+        )  # on a busy machine the usual one would be an outage, of which the model knows nothing
         await live(program, (url, url), settle, let_pass, [])
 
     trio.run(run)
