@@ -7,6 +7,7 @@ surrogates, no number that does not fit, no nesting without end (JSON-RPC 2.0; R
 from __future__ import annotations
 
 import json
+from itertools import chain
 from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 
 import msgspec
@@ -87,6 +88,7 @@ class _Request(msgspec.Struct, omit_defaults=True):
     params: Any = None
 
 
+_CONTAINERS: Final = frozenset({dict, list})
 _decode_message: Final = msgspec.json.Decoder(Message).decode
 _decode_any: Final = msgspec.json.Decoder().decode
 _skip: Final = msgspec.json.Decoder(msgspec.Raw).decode  # reads, and makes nothing of it
@@ -145,30 +147,30 @@ def _check_json(body: bytes) -> Any:
         # send compact JSON, so the slow check below is for those that write spaces or escapes.
         if encode(plain) != body:
             _strict.decode(body.decode())
-        # So many levels take that many brackets, which few bodies have.
-        deep = len(body) > 2 * MAX_NESTING and body.count(b"[") + body.count(b"{") > MAX_NESTING and _is_deep(plain)
     except RecursionError:
-        deep = True
+        raise _too_deep() from None
     except (msgspec.DecodeError, UnicodeError, ValueError) as exc:
         raise MessageError(PARSE_ERROR, f"The body is not valid JSON: {exc}") from None
-    if deep:
-        raise MessageError(PARSE_ERROR, f"The JSON is nested too deeply: more than {MAX_NESTING} levels")
+    # So many levels take that many brackets, which few bodies have.
+    if len(body) > 2 * MAX_NESTING and body.count(b"[") + body.count(b"{") > MAX_NESTING:
+        _check_depth(plain)
     return plain
 
 
-def _is_deep(plain: Any) -> bool:
-    """Whether there are more levels than `MAX_NESTING`."""
+def _check_depth(plain: Any) -> None:
     level: list[Any] = [plain]
     for _ in range(MAX_NESTING):
-        level = [
-            inner
-            for outer in level
-            for inner in (outer.values() if type(outer) is dict else outer)
-            if type(inner) is dict or type(inner) is list
-        ]
+        inner = chain.from_iterable(
+            cast("dict[str, Any]", each).values() if type(each) is dict else cast("list[Any]", each) for each in level
+        )
+        level = [each for each in inner if type(each) in _CONTAINERS]
         if not level:
-            return False
-    return True
+            return
+    raise _too_deep()
+
+
+def _too_deep() -> MessageError:
+    return MessageError(PARSE_ERROR, f"The JSON is nested too deeply: more than {MAX_NESTING} levels")
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -267,7 +267,6 @@ def test_a_number_that_cannot_be_divided_is_refused():
     assert validator.errors({"a": 10**400}) == "a number in the value is too large to be checked"
 
 
-
 def test_a_broken_schema_makes_no_validator():
     with pytest.raises(SchemaError, match="is no valid schema"):
         Validator({"type": 7})
