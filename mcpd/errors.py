@@ -85,6 +85,29 @@ class ScopeError(ProtocolError):
         self.needed = needed
 
 
+class LimitError(ProtocolError):
+    """A bound is reached, and nothing was done or created.
+
+    Over HTTP it is answered with 429 (RFC 6585) where the bound is the client's own, with 503 where all clients share
+    it, and with Retry-After.
+
+    Args:
+      message: whose bound, and what would help.
+      limit: the setting that it is; sent as ``error.data.limit``, and named behind the message.
+      own: whether it is the client's own.
+      retry_after: seconds after which it may be tried again.
+    """
+
+    def __init__(self, message: str, *, limit: str, own: bool = False, retry_after: float = 5.0) -> None:
+        super().__init__(
+            INVALID_REQUEST if own else INTERNAL_ERROR,
+            f"{message} ({limit})",
+            {"limit": limit},
+            http_status=429 if own else 503,
+        )
+        self.retry_after = retry_after
+
+
 class ToolError(McpdError):
     """A tool's failure, told to the model: becomes a result with ``isError`` and this text."""
 

@@ -79,7 +79,8 @@ class _Counts(Collector):
         dropped = endpoint.sessions.records.dropped
         ended = meter.sessions_ended | {"expired": dropped.expired, "evicted": dropped.evicted}
         yield _counters("mcpd_sessions_ended", "Sessions ended, by reason.", "reason", ended)
-        yield _counters("mcpd_sessions_rejected", "Sessions refused, by reason.", "reason", meter.sessions_rejected)
+        for what, reasons in meter.rejected.items():
+            yield _counters(f"mcpd_{what}_rejected", f"{what.capitalize()} refused, by reason.", "reason", reasons)
         streams = GaugeMetricFamily("mcpd_streams_open", "Open SSE streams, by kind.", labels=["kind"])
         for kind, number in meter.streams.items():
             streams.add_metric([kind], number)

@@ -1,13 +1,15 @@
 """Every bound and choice of a running server, with its default: one table for arguments, flags and environment."""
 
 # No `from __future__ import annotations`: msgspec and the command line read these annotations at run time.
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Final, Literal, TypedDict
 
 import msgspec
 from msgspec import Meta
 
 from mcpd.errors import SettingError
 from mcpd.protocol.headers import is_loopback
+
+_SHARED: Final = ("sessions", "calls", "streams", "tasks", "handles")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +49,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_calls: Annotated[int, Meta(description="How many calls may be in flight over HTTP; further ones get 503.")] = (
         10_000
     )
+    max_streams: Annotated[
+        int, Meta(description="How many streams may be open for as long as their clients like (GET, listen).")
+    ] = 10_000
+    max_sessions_per_principal: Annotated[
+        int,
+        Meta(
+            description="How many of the sessions one user may have, or without authorization one address; the least "
+            "recently used idle one of its own gives way. 0 is nine tenths of all, as in the next four."
+        ),
+    ] = 0
+    max_calls_per_principal: Annotated[
+        int, Meta(description="How many of the calls in flight may be of one principal; further ones get 429.")
+    ] = 0
+    max_streams_per_principal: Annotated[
+        int, Meta(description="How many of the open streams may be of one principal; further ones get 429.")
+    ] = 0
+    max_tasks_per_principal: Annotated[int, Meta(description="How many of the tasks may be of one principal.")] = 0
+    max_handles_per_principal: Annotated[int, Meta(description="How many of the handles may be of one principal.")] = 0
     memory_limit: Annotated[
         int, Meta(description="Memory near which nothing more is kept, and idle sessions give way; 0 is the cgroup's.")
     ] = 0
@@ -167,6 +187,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name in (
             "max_sessions",
             "max_calls",
+            "max_streams",
             "max_body",
             "max_buffer",
             "max_connections",
@@ -176,6 +197,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} must be at least 1, not {getattr(self, name)!r}")
+        for name in _SHARED:
+            if getattr(self, f"max_{name}_per_principal") < 0:
+                wrong = getattr(self, f"max_{name}_per_principal")
+                raise SettingError(f"max_{name}_per_principal must not be negative, but is {wrong!r}")
         if not self.path.startswith("/") or "?" in self.path or "#" in self.path:
             raise SettingError(f"path must start with '/' and have no query, but is {self.path!r}")
         if not 0 <= self.port <= 65535:
@@ -196,6 +221,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingError("auth_introspection_client_secret needs auth_introspection_client_id beside it")
         if self.auth_introspection_client_id and not self.auth_introspection_url:
             raise SettingError("auth_introspection_client_id needs auth_introspection_url beside it")
+
+    def per_principal(self, what: str) -> int:
+        """How many one principal may have of *what*: ``sessions``, ``calls``, ``streams``, ``tasks`` or ``handles``."""
+        most: int = getattr(self, f"max_{what}")
+        return min(most, getattr(self, f"max_{what}_per_principal") or most - most // 10)
 
     @property
     def on_loopback(self) -> bool:
@@ -218,6 +248,12 @@ class Options(TypedDict, total=False):
     initialization_timeout: float
     max_sessions: int
     max_calls: int
+    max_streams: int
+    max_sessions_per_principal: int
+    max_calls_per_principal: int
+    max_streams_per_principal: int
+    max_tasks_per_principal: int
+    max_handles_per_principal: int
     memory_limit: int
     sessions: bool
     heartbeat: float

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from mcpd.auth.resource import public_url
 from mcpd.endpoint.guard import Guard, refusal
-from mcpd.endpoint.proxies import Proxies
+from mcpd.endpoint.proxies import Proxies, owner_of
 from mcpd.protocol.headers import accepted, is_json
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ class Checked(NamedTuple):
     """The peer they came from."""
     seen: Seen
     """The exchange as its client sees it."""
+    owner: str
+    """On whose account it goes without authorization: its client's address."""
     cors: HeaderList
     """Fields that every response to it has."""
     sends_json: bool
@@ -78,6 +80,7 @@ class Access:
         found = headers.memo = Checked(
             client,
             seen,
+            owner_of(seen.client),
             cors,
             is_json(headers.get(b"content-type")),
             *accepted(headers.get(b"accept")),

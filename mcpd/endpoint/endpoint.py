@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import asynccontextmanager, nullcontext, suppress
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -26,6 +27,7 @@ from mcpd.endpoint.heartbeats import Heartbeats
 from mcpd.endpoint.legacy import Legacy
 from mcpd.endpoint.modern import Modern
 from mcpd.endpoint.operations import Operations
+from mcpd.endpoint.places import Places
 from mcpd.endpoint.reply import Reply
 from mcpd.endpoint.stream import EventStream
 from mcpd.errors import (
@@ -33,6 +35,7 @@ from mcpd.errors import (
     INVALID_REQUEST,
     BodyTooLargeError,
     ExchangeClosedError,
+    LimitError,
     ProtocolError,
     StoreError,
     StoreFullError,
@@ -57,6 +60,8 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger("mcpd.http")
 _JSON: Final = (b"content-type", b"application/json")
+_LATER: Final = (b"retry-after", b"5")
+_TRY_AGAIN: Final = (429, 503)
 _ALLOW: Final = (b"allow", b"GET, POST, DELETE, OPTIONS")
 _LAST_WORDS: Final = 5.0
 """Seconds in which the client of a cancelled call has to take its answer."""
@@ -95,6 +100,8 @@ class Endpoint:
         """Calls in flight in this process."""
         self.streams: set[Closable] = set()
         """Streams that only the client or a drain ends: GET and listen."""
+        self.call_places = Places("calls", settings, core.meter)
+        self.stream_places = Places("streams", settings, core.meter)
         self._heartbeats = Heartbeats(settings.heartbeat)
         self._quiet: dict[Reply, float] = {}
         self._quiet_began = trio.Event()
@@ -214,11 +221,11 @@ class Endpoint:
         except BodyTooLargeError as exc:
             await self.refuse(exchange, 413, f"{exc}; raise --max-body (MCPD_MAX_BODY) if that is too small", cors)
         except jsonrpc.MessageError as exc:
-            await self._error(exchange, exc.id, exc, cors)
+            await self.error(exchange, exc.id, exc, cors)
         except AccessError as exc:
-            await self._error(exchange, None, exc, [*exc.headers, *cors])
+            await self.error(exchange, None, exc, [*exc.headers, *cors])
         except ProtocolError as exc:
-            await self._error(exchange, None, exc, cors)
+            await self.error(exchange, None, exc, cors)
         except StoreError as exc:
             await self._unavailable(exchange, None, exc, cors)
         except Exception:
@@ -238,13 +245,16 @@ class Endpoint:
         body = jsonrpc.encode_error(None, ProtocolError(code, message))
         await exchange.respond(status, [_JSON, *headers], b"" if exchange.method == "HEAD" else body)
 
-    async def _error(
+    async def error(
         self, exchange: Exchange, request_id: RequestId | None, error: ProtocolError, cors: HeaderList
     ) -> None:
+        """Answer with a JSON-RPC error, and the HTTP status that it asks for."""
         status = error.http_status or 400
         headers = [_JSON, *cors]
-        if status == 503 and all(name != b"retry-after" for name, _ in cors):
-            headers.append((b"retry-after", b"5"))
+        if isinstance(error, LimitError):
+            headers.append((b"retry-after", b"%d" % ceil(error.retry_after)))
+        elif status == 503 and all(name != b"retry-after" for name, _ in cors):
+            headers.append(_LATER)
         await exchange.respond(status, headers, jsonrpc.encode_error(request_id, error))
 
     async def _unavailable(
@@ -256,7 +266,7 @@ class Endpoint:
             logger.warning("The store failed: %s", exc)
             message = "The session store cannot be reached; try again later"
         error = ProtocolError(INTERNAL_ERROR, message, http_status=503)
-        await self._error(exchange, request_id, error, cors)
+        await self.error(exchange, request_id, error, cors)
 
     async def _post(self, exchange: Exchange, checked: Checked, principal: Principal | None) -> None:
         cors = checked.cors
@@ -284,14 +294,19 @@ class Endpoint:
             else:
                 await self._legacy.post(post, message, meta)
         except ProtocolError as exc:
-            await self._error(exchange, request_id, exc, cors)
+            await self.error(exchange, request_id, exc, cors)
         except StoreError as exc:
             await self._unavailable(exchange, request_id, exc, cors)
 
     # ----- Calls
 
     async def run_call(self, call: Call, reply: Reply, now: float) -> None:
-        """Run one request's handler, which began at *now*, and send its response."""
+        """Run one request's handler, which began at *now*, and send its response.
+
+        Raises:
+          LimitError: too many calls are in flight; nothing was run.
+        """
+        self.call_places.take(call.owner)
         self.calls.add(call)
         self._quiet[reply] = now + self.settings.stream_after
         if len(self._quiet) == 1:
@@ -309,18 +324,16 @@ class Endpoint:
             else:
                 await self._answer(reply, answer)
         finally:
+            self.call_places.leave(call.owner)
             self.call_done(call)
 
     async def _answer(self, reply: Reply, answer: Answer | None) -> None:
         if answer is not None and answer.needed:
             await reply.refuse(answer, self.access.challenge(reply.exchange, answer.needed))
+        elif answer is not None and answer.status in _TRY_AGAIN:
+            await reply.refuse(answer, [_LATER])
         else:
             await reply.answer(answer, 200 if answer is None else answer.status)
-
-    def check_calls(self, more: int) -> None:
-        """Raise ProtocolError, 503, if with *more* calls there were too many in flight."""
-        if len(self.calls) + more > self.settings.max_calls:
-            raise ProtocolError(INTERNAL_ERROR, "Too many calls are in flight; try again later", http_status=503)
 
     def call_done(self, call: Call) -> None:
         """The call is no longer in flight; a drain may be waiting for that."""

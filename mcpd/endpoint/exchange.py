@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from mcpd.endpoint.access import Checked
     from mcpd.protocol.headers import Headers
-    from mcpd.server.principal import Principal
+    from mcpd.server.principal import Owner, Principal
     from mcpd.settings import Settings
 
 MAX_HEAD: Final = 64 * 1024
@@ -115,3 +115,8 @@ class Post(NamedTuple):
     checked: Checked
     principal: Principal | None = None
     """Who is asking, if there is authorization."""
+
+    @property
+    def owner(self) -> Owner:
+        """On whose account it goes."""
+        return self.checked.owner if self.principal is None else self.principal.identity

@@ -81,7 +81,6 @@ class Legacy:
         began = self._endpoint.now()
         try:
             if message.is_request:
-                self._endpoint.check_calls(1)
                 call = self._new_call(post, message, meta, session, post.exchange.scope)
                 call.outlet = reply = self._reply(post, session, (call.id,))
                 if session is None:
@@ -114,7 +113,6 @@ class Legacy:
         began = trio.current_time()
         endpoint = self._endpoint
         ids = [message.id for message in batch if isinstance(message, Message) and message.is_request]
-        endpoint.check_calls(len(ids))
         reply = self._reply(post, session, cast("list[RequestId]", ids))
         answers: list[bytes] = []
         calls: list[Call] = []
@@ -130,6 +128,7 @@ class Legacy:
             if answer is not None:
                 answers.append(answer.body)
 
+        endpoint.call_places.take(post.owner, len(ids))
         try:
             for message in batch:
                 if isinstance(message, MessageError):
@@ -149,6 +148,7 @@ class Legacy:
                     nursery.start_soon(run, call)
             await reply.answer_all(answers)
         finally:
+            endpoint.call_places.leave(post.owner, len(ids))
             await self._release(session, began)
 
     async def _initialize(self, post: Post, message: Message) -> None:
@@ -260,6 +260,7 @@ class Legacy:
             session=session,
             principal=post.principal,
             scope=scope,
+            owner=post.owner,
         )
 
     def _reply(self, post: Post, session: Session | None, ids: Sequence[RequestId]) -> Reply:
@@ -300,10 +301,14 @@ class Legacy:
             raise refusal(406, "Accept must allow text/event-stream")
         began = trio.current_time()
         get = _Get(exchange, cors, principal)
+        last = exchange.headers.get(b"last-event-id")
+        stream_id, _, after = (last or "").rpartition(".")
+        log = self._log(session)
+        standalone = last is None or log is None or stream_id == LISTENER
+        places = self._endpoint.stream_places
+        owner = checked.owner if principal is None else principal.identity
+        places.take(owner, leaving=int(standalone and session.live.standalone is not None))
         try:
-            last = exchange.headers.get(b"last-event-id")
-            stream_id, _, after = (last or "").rpartition(".")
-            log = self._log(session)
             if last is None or log is None:
                 await self._listen(get, session, log, None)
             elif stream_id == LISTENER:
@@ -311,6 +316,7 @@ class Legacy:
             else:
                 await self._resume(get, session, log, (stream_id, after))
         finally:
+            places.leave(owner)
             await self._release(session, began)
 
     async def _listen(self, get: _Get, session: Session, log: EventLog | None, after: str | None) -> None:

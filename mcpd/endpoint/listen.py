@@ -37,10 +37,18 @@ async def listen(endpoint: Endpoint, post: Post, call: Call) -> None:
     """Answer a ``subscriptions/listen``.
 
     Raises:
-      ProtocolError: the filter is refused, or the client takes no stream.
+      ProtocolError: the filter is refused, the client takes no stream, or there are too many.
     """
     if not post.checked.sse:
         raise ProtocolError(INVALID_REQUEST, "Accept must allow text/event-stream to listen", http_status=406)
+    endpoint.stream_places.take(post.owner)
+    try:
+        await _hold(endpoint, post, call)
+    finally:
+        endpoint.stream_places.leave(post.owner)
+
+
+async def _hold(endpoint: Endpoint, post: Post, call: Call) -> None:
     stream = endpoint.new_stream(post.exchange, "listen")
 
     async def send(message: bytes) -> None:

@@ -53,7 +53,6 @@ class Modern:
         if message.method != LISTEN and not dispatcher.knows(message.method, read.revision):
             self._endpoint.core.meter.request("modern", "unknown", "error", 0.0)
             raise unknown_method(message.method, read.revision)
-        self._endpoint.check_calls(1)
         if message.method == "tools/call":
             self._check_call(exchange, message.params)
         call = Call(
@@ -68,6 +67,7 @@ class Modern:
             headers=headers,
             principal=post.principal,
             scope=exchange.scope,
+            owner=post.owner,
         )
         if message.method == LISTEN:
             await listen(self._endpoint, post, call)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -24,6 +25,26 @@ UNIX: Final = "unix"
 _PAIR: Final = re.compile(r'\s*([A-Za-z]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;,"]*))\s*')
 _MAX: Final = 50
 """Proxies in a row that are looked at."""
+
+
+@lru_cache(maxsize=1024)
+def owner_of(address: str | None) -> str:
+    """Who a client is that has nothing but its address.
+
+    Of an IPv6 address only the /64 counts: that is the least that one customer gets (RFC 6177), with 2**64 addresses
+    in it. An IPv4 address in IPv6's clothes is itself. Peers on a Unix socket have no address and are one client,
+    unless a trusted proxy says whose their requests are.
+    """
+    if address is None:
+        return UNIX
+    if ":" not in address:
+        return address
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return str(mapped) if mapped is not None else str(ip_network((int(parsed), 64), strict=False))
 
 
 class Seen(NamedTuple):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mcpd.protocol.jsonrpc import Message, RequestId
     from mcpd.protocol.requests import Meta
     from mcpd.protocol.types import LoggingLevel
-    from mcpd.server.principal import Principal
+    from mcpd.server.principal import Owner, Principal
 
 T = TypeVar("T")
 logger: Final = logging.getLogger("mcpd.connection")
@@ -154,6 +154,7 @@ class Connection:
         max_calls: int = 100,
         headers: Headers | None = None,
         principal: Principal | None = None,
+        owner: Owner = "",
     ) -> None:
         """
         Args:
@@ -163,12 +164,14 @@ class Connection:
           max_calls: how many requests are worked on at once; further ones, up to a bound, wait for their turn.
           headers: of the HTTP request that opened it, if it is one (HTTP+SSE).
           principal: who opened it, if there is authorization.
+          owner: on whose account its calls go; "" is nobody's.
         """  # noqa: D205, D212 - the class says it
         self._core = core
         self._dispatcher = core.dispatcher
         self.send = send
         self._push = push
         self.principal = principal
+        self._owner: Owner = owner
         self._headers = headers
         self._slots = trio.Semaphore(max_calls)
         self._taken = 0
@@ -298,6 +301,7 @@ class Connection:
             headers=self._headers,
             session=None if read.revision.modern else self.session,
             principal=self.principal,
+            owner=self._owner,
         )
         if read.revision.modern and call.method == LISTEN:
             await self._listen(call)

@@ -27,7 +27,7 @@ from mcpd.server.principal import identity_of
 if TYPE_CHECKING:
     from mcpd.endpoint.endpoint import Endpoint
     from mcpd.endpoint.exchange import Exchange, HeaderList
-    from mcpd.server.principal import Principal
+    from mcpd.server.principal import Owner, Principal
     from mcpd.settings import Settings
 
 logger: Final = logging.getLogger("mcpd.http")
@@ -63,24 +63,33 @@ class LegacySse:
             if path.startswith(_MESSAGES):
                 await self._post(exchange, path.removeprefix(_MESSAGES), cors, principal)
             else:
-                await self._stream(exchange, cors, principal)
+                await self._stream(
+                    exchange, cors, principal, checked.owner if principal is None else principal.identity
+                )
         except ExchangeClosedError:
             pass
         except BodyTooLargeError as exc:
             await self._endpoint.refuse(exchange, 413, str(exc), cors)
         except AccessError as exc:
-            headers = [*exc.headers, *cors]
-            await self._endpoint.refuse(exchange, exc.http_status or 401, exc.message, headers, code=exc.code)
+            await self._endpoint.error(exchange, None, exc, [*exc.headers, *cors])
         except ProtocolError as exc:
-            await self._endpoint.refuse(exchange, exc.http_status or 400, exc.message, cors, code=exc.code)
+            await self._endpoint.error(exchange, None, exc, cors)
         except Exception:
             logger.exception("%s %s failed", exchange.method, path)
             await self._endpoint.refuse(exchange, 500, "Internal error", cors, code=INTERNAL_ERROR)
 
-    async def _stream(self, exchange: Exchange, cors: HeaderList, principal: Principal | None) -> None:
+    async def _stream(self, exchange: Exchange, cors: HeaderList, principal: Principal | None, owner: Owner) -> None:
         if exchange.method != "GET":
             await self._endpoint.refuse(exchange, 405, "Use GET", [(b"allow", b"GET"), *cors])
             return
+        endpoint = self._endpoint
+        endpoint.stream_places.take(owner)
+        try:
+            await self._hold(exchange, cors, principal, owner)
+        finally:
+            endpoint.stream_places.leave(owner)
+
+    async def _hold(self, exchange: Exchange, cors: HeaderList, principal: Principal | None, owner: Owner) -> None:
         endpoint = self._endpoint
         stream = endpoint.new_stream(exchange, "sse")
 
@@ -92,7 +101,9 @@ class LegacySse:
         def push(message: bytes) -> None:
             stream.push(sse.message(message))
 
-        connection = Connection(endpoint.core, send, push=push, headers=exchange.headers, principal=principal)
+        connection = Connection(
+            endpoint.core, send, push=push, headers=exchange.headers, principal=principal, owner=owner
+        )
         connection_id = secrets.token_urlsafe(18)
         self._connections[connection_id] = connection
         # Relative to this address, so it also holds where the application is mounted below another.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mcpd.protocol.requests import Meta
     from mcpd.protocol.revisions import Revision
     from mcpd.protocol.types import ClientCapabilities, Implementation, LoggingLevel
-    from mcpd.server.principal import Principal
+    from mcpd.server.principal import Owner, Principal
     from mcpd.server.rounds import Rounds
 
 T = TypeVar("T")
@@ -195,6 +195,7 @@ class Call(msgspec.Struct, kw_only=True, weakref=True, eq=False):
     headers: Headers | None
     session: LegacySession | None = None
     principal: Principal | None = None
+    owner: Owner = ""
     scope: trio.CancelScope | None = None
     """What its handler runs in: lent, and entered already, or else the dispatcher's own."""
     outlet: Outlet = NOWHERE
@@ -247,6 +248,7 @@ class Call(msgspec.Struct, kw_only=True, weakref=True, eq=False):
             headers=self.headers,
             session=self.session,
             principal=self.principal,
+            owner=self.owner,
         )
         call.outlet = call.background = background
         return call

@@ -3,7 +3,7 @@
 # No `from __future__ import annotations`: msgspec reads these annotations at run time.
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 # "scope-token = 1*( %x21 / %x23-5B / %x5D-7E )" (RFC 6749, section 3.3).
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5B\x5D-\x7E]+")
+
+
+Owner: TypeAlias = tuple[str, str] | str
+"""On whose account something goes: the principal's identity, or without authorization the client's address. "" is
+nobody's: on stdio and in-process there is only one client."""
 
 
 class Principal(Struct, frozen=True):

@@ -118,12 +118,12 @@ class Sessions:
         session_id = secrets.token_urlsafe(18)
         key = _key(session_id, principal)
         if not self.memory.has_room(len(record), HIGH_WATER):
-            self.meter.sessions_rejected["memory"] += 1
+            self.meter.rejected["sessions"]["memory"] += 1
             raise StoreFullError("This process is short of memory")
         try:
             await self.records.create(key, record, ttl=self._initialization, spare=self._live)
         except StoreError as exc:
-            self.meter.sessions_rejected["full" if isinstance(exc, StoreFullError) else "store"] += 1
+            self.meter.rejected["sessions"]["full" if isinstance(exc, StoreFullError) else "store"] += 1
             raise
         self.meter.sessions_created += 1
         return session_id
