@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from mcpd.errors import RecordExistsError, StoreError, StoreFullError
+from mcpd.errors import RecordExistsError, ShareFullError, StoreError, StoreFullError
 from mcpd.ports import Dropped
 from mcpd_stores.memory import MemoryBus, MemoryEvents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from mcpd.ports import Share
+
 TABLE = """CREATE TABLE IF NOT EXISTS records (
-    kind TEXT, key TEXT, record BLOB, used REAL, deadline REAL, PRIMARY KEY (kind, key)) WITHOUT ROWID"""
+    kind TEXT, key TEXT, record BLOB, used REAL, deadline REAL, owner TEXT, PRIMARY KEY (kind, key)) WITHOUT ROWID"""
 LIVE = "kind = :kind AND key = :key AND deadline > :now"
 
 
@@ -33,24 +35,32 @@ class SQLiteRecords:
         self._store, self._kind, self._capacity = store, kind, capacity
         self.dropped = Dropped(0, 0)
 
-    async def create(self, key: str, record: bytes, *, ttl: float, spare: Collection[str] | None = ()) -> None:
-        """Keep a new record; at the cap the least recently used one that is not in *spare* gives way."""
+    async def create(
+        self,
+        key: str,
+        record: bytes,
+        *,
+        ttl: float,
+        spare: Collection[str] | None = (),
+        share: Share | None = None,
+    ) -> None:
+        """Keep a new record; at a cap the least recently used one that is not in *spare* gives way."""
 
         def insert(db: sqlite3.Connection) -> None:
             here = {"kind": self._kind, "key": key, "record": record, "now": time.time(), "ttl": ttl}
+            here["owner"] = None if share is None else share.owner
             if db.execute(f"SELECT 1 FROM records WHERE {LIVE}", here).fetchone():
                 raise RecordExistsError(f"There is a record {key!r} already")
             self.free(db)
-            (size,) = db.execute("SELECT count(*) FROM records WHERE kind = ?", [self._kind]).fetchone()
-            if self._capacity is not None and size >= self._capacity:
-                by_use = db.execute("SELECT key FROM records WHERE kind = ? ORDER BY used", [self._kind])
-                idle = (found for (found,) in by_use if spare is not None and found not in spare)
-                oldest = next(idle, None)
-                if oldest is None:
-                    raise StoreFullError(f"All {self._capacity} records are in use")
-                db.execute("DELETE FROM records WHERE kind = ? AND key = ?", [self._kind, oldest])
-                self._drop([oldest], evicted=1)
-            db.execute("INSERT INTO records VALUES (:kind, :key, :record, :now, :now + :ttl)", here)
+            if share is not None:
+                full = ShareFullError(f"All {share.capacity} records of this owner are in use")
+                self._make_room(
+                    db, "kind = :kind AND owner = :owner", here, most=share.capacity, spare=spare, full=full
+                )
+            if self._capacity is not None:
+                full = StoreFullError(f"All {self._capacity} records are in use")
+                self._make_room(db, "kind = :kind", here, most=self._capacity, spare=spare, full=full)
+            db.execute("INSERT INTO records VALUES (:kind, :key, :record, :now, :now + :ttl, :owner)", here)
 
         await self._store.work(insert)
 
@@ -90,6 +100,24 @@ class SQLiteRecords:
         """Free what has expired: a record that is only hidden still costs."""
         statement = "DELETE FROM records WHERE kind = ? AND deadline <= ? RETURNING key"
         self._drop([key for (key,) in db.execute(statement, [self._kind, time.time()])])
+
+    def _make_room(
+        self,
+        db: sqlite3.Connection,
+        among: str,
+        here: dict[str, Any],
+        *,
+        most: int,
+        spare: Collection[str] | None,
+        full: StoreFullError,
+    ) -> None:
+        by_use = [key for (key,) in db.execute(f"SELECT key FROM records WHERE {among} ORDER BY used", here)]
+        if len(by_use) >= most:
+            oldest = next((key for key in by_use if spare is not None and key not in spare), None)
+            if oldest is None:
+                raise full
+            db.execute("DELETE FROM records WHERE kind = ? AND key = ?", [self._kind, oldest])
+            self._drop([oldest], evicted=1)
 
     def _drop(self, keys: list[str], *, evicted: int = 0) -> None:
         self.dropped = Dropped(self.dropped.expired + len(keys) - evicted, self.dropped.evicted + evicted)

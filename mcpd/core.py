@@ -60,7 +60,12 @@ class Core:
         self.subscriptions = Subscriptions(server, store.bus)
         self.memory = MemoryGuard(settings.memory_limit or cgroup_limit())
         self.handles = Handles(
-            store, capacity=settings.max_handles, max_ttl=settings.max_handle_ttl, memory=self.memory
+            store,
+            capacity=settings.max_handles,
+            each=settings.per_principal("handles"),
+            max_ttl=settings.max_handle_ttl,
+            memory=self.memory,
+            rejected=self.meter.rejected["handles"],
         )
         self.tracing = settings.tracing
         kind = Dispatcher
@@ -79,9 +84,11 @@ class Core:
             self.dispatcher,
             self.subscriptions,
             capacity=settings.max_tasks,
+            each=settings.per_principal("tasks"),
             ttl=settings.task_ttl,
             max_bytes=settings.max_task_size,
             memory=self.memory,
+            rejected=self.meter.rejected["tasks"],
         )
 
     @asynccontextmanager

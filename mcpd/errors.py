@@ -120,6 +120,10 @@ class StoreFullError(StoreError):
     """The cap is reached and every record is in use: nothing was created."""
 
 
+class ShareFullError(StoreFullError):
+    """The owner has its share, and each record of it is in use: nothing was created."""
+
+
 class RecordExistsError(StoreError):
     """A record of this key is there already; it was not touched."""
 

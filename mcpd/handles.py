@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from mcpd.errors import StoreFullError, ToolError
+from mcpd.errors import ShareFullError, StoreFullError, ToolError
 from mcpd.memory import SMALL, MemoryGuard
 from mcpd.protocol.jsonrpc import encode
+from mcpd.shares import share_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mcpd.ports import Store
+    from mcpd.server.principal import Owner
 
 # The TTL is part of the handle, so that one look-up can renew it; a handle with another TTL is another handle, and
 # unknown.
@@ -33,23 +35,36 @@ MAX_VALUE: Final = 256 * 1024
 class Handles:
     """All handles of one server."""
 
-    def __init__(self, store: Store, *, capacity: int, max_ttl: float, memory: MemoryGuard | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        capacity: int,
+        max_ttl: float,
+        each: int | None = None,
+        memory: MemoryGuard | None = None,
+        rejected: dict[str, int] | None = None,
+    ) -> None:
         """
         Args:
           store: where they are.
           capacity: how many.
           max_ttl: how long one may live, in seconds.
+          each: how many each owner may have.
           memory: says when no more may come, and those that are there may not grow.
+          rejected: counts what is refused, by reason: ``full`` or ``principal``.
         """  # noqa: D205, D212 - the class says it
         self._records = store.records("handle", capacity=capacity)
         self._max_ttl = max_ttl
+        self._each = each
+        self._rejected = {"full": 0, "principal": 0} if rejected is None else rejected
         self._memory = MemoryGuard(None) if memory is None else memory
 
-    def of(self, principal: object) -> OwnHandles:
-        """The handles of whoever is asking."""
-        return OwnHandles(self, principal)
+    def of(self, principal: object, owner: Owner = "") -> OwnHandles:
+        """The handles of whoever is asking; new ones go on the account of *owner*."""
+        return OwnHandles(self, principal, owner)
 
-    async def create(self, principal: object, value: Any, ttl: float) -> str:
+    async def create(self, principal: object, value: Any, ttl: float, owner: Owner = "") -> str:
         """Keep *value* and return its handle."""
         if not 0 < ttl <= self._max_ttl:
             raise ValueError(f"A handle lives for up to {self._max_ttl:g} s, not {ttl!r}")
@@ -57,9 +72,17 @@ class Handles:
         if not self._memory.has_room(len(data)):
             raise ToolError("The server is short of memory for handles; delete one, or try again later")
         handle = f"h{max(1, round(ttl * 1000)):x}_{secrets.token_urlsafe(18)}"
+        share = share_of(owner, self._each)
         try:
-            await self._records.create(_key(handle, principal), data, ttl=_ttl(handle), spare=None)
+            await self._records.create(_key(handle, principal), data, ttl=_ttl(handle), spare=None, share=share)
+        except ShareFullError:
+            self._rejected["principal"] += 1
+            raise ToolError(
+                f"This client has its share of {self._each} handles (max_handles_per_principal); "
+                "delete one, or try again later"
+            ) from None
         except StoreFullError:
+            self._rejected["full"] += 1
             raise ToolError("There are too many handles; delete one, or try again later") from None
         return handle
 
@@ -96,15 +119,16 @@ class Handles:
 class OwnHandles:
     """The handles of one principal: `mcpd.server.context.PrincipalHandles`."""
 
-    __slots__ = ("_handles", "_principal")
+    __slots__ = ("_handles", "_owner", "_principal")
 
-    def __init__(self, handles: Handles, principal: object) -> None:
+    def __init__(self, handles: Handles, principal: object, owner: Owner) -> None:
         self._handles = handles
         self._principal = principal
+        self._owner: Owner = owner
 
     async def create(self, value: Any, *, ttl: float = 3600.0) -> str:
         """Keep *value* and return a handle."""
-        return await self._handles.create(self._principal, value, ttl)
+        return await self._handles.create(self._principal, value, ttl, self._owner)
 
     async def get(self, handle: str) -> Any:
         """The value; the handle lives on from now."""

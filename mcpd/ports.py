@@ -26,21 +26,42 @@ class Dropped(NamedTuple):
     evicted: int
 
 
+class Share(NamedTuple):
+    """How many of the records one owner may have."""
+
+    owner: str
+    """Who it is: opaque, and only ever compared."""
+    capacity: int
+
+
 class RecordStore(Protocol):
     """Bytes with a deadline, by key. A record past its deadline is gone, whoever asks."""
 
-    async def create(self, key: str, record: bytes, *, ttl: float, spare: Collection[str] | None = ()) -> None:
+    async def create(
+        self,
+        key: str,
+        record: bytes,
+        *,
+        ttl: float,
+        spare: Collection[str] | None = (),
+        share: Share | None = None,
+    ) -> None:
         """Keep a new record for *ttl* seconds.
 
         Never overwrites. At the cap the least recently used record gives way whose key is not in *spare*, and which no
         replica has renewed lately (see `renew`). With None for *spare* nothing gives way. What has expired makes room
         in any case.
 
+        With *share* the record is its owner's. An owner that has its share already makes room itself: of its own
+        records the least recently used one gives way on the same terms, and nobody else's does. What is known of an
+        owner is gone with the last of its records, and never before it.
+
         *spare* is looked at only at the cap. It may be large, and change meanwhile; a store that keeps its records
         elsewhere sends its keys there.
 
         Raises:
           RecordExistsError: there is a record of this key.
+          ShareFullError: the owner has its share, and none of its records may give way. Nothing was created.
           StoreFullError: the cap is reached and nothing may give way: every record is in *spare*, or in use by some
           replica. Nothing was created.
         """

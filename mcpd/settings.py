@@ -222,10 +222,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.auth_introspection_client_id and not self.auth_introspection_url:
             raise SettingError("auth_introspection_client_id needs auth_introspection_url beside it")
 
-    def per_principal(self, what: str) -> int:
-        """How many one principal may have of *what*: ``sessions``, ``calls``, ``streams``, ``tasks`` or ``handles``."""
+    def per_principal(self, what: str) -> int | None:
+        """How many one principal may have of *what*: ``sessions``, ``calls``, ``streams``, ``tasks`` or ``handles``.
+
+        None where it may have all of them.
+        """
         most: int = getattr(self, f"max_{what}")
-        return min(most, getattr(self, f"max_{what}_per_principal") or most - most // 10)
+        own: int = getattr(self, f"max_{what}_per_principal") or most - most // 10
+        return own if own < most else None
 
     @property
     def on_loopback(self) -> bool:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import trio
 
-    from mcpd.ports import Bus, Dropped, EventLog, Kept, RecordStore, Store
+    from mcpd.ports import Bus, Dropped, EventLog, Kept, RecordStore, Share, Store
     from mcpd.server.meter import Meter
 
 
@@ -62,10 +62,18 @@ class TimedRecords:
         self._records = records
         self._times = meter.store_operations
 
-    async def create(self, key: str, record: bytes, *, ttl: float, spare: Collection[str] | None = ()) -> None:
+    async def create(
+        self,
+        key: str,
+        record: bytes,
+        *,
+        ttl: float,
+        spare: Collection[str] | None = (),
+        share: Share | None = None,
+    ) -> None:
         began = perf_counter()
         try:
-            await self._records.create(key, record, ttl=ttl, spare=spare)
+            await self._records.create(key, record, ttl=ttl, spare=spare, share=share)
         finally:
             self._times["create"].observe(perf_counter() - began)
 

@@ -38,7 +38,6 @@ from mcpd.errors import (
     LimitError,
     ProtocolError,
     StoreError,
-    StoreFullError,
 )
 from mcpd.protocol import envelope, jsonrpc, requests
 from mcpd.sessions.leases import Leases
@@ -87,6 +86,7 @@ class Endpoint:
             idle=settings.session_idle,
             initialization=settings.initialization_timeout,
             capacity=settings.max_sessions,
+            each=settings.per_principal("sessions"),
             meter=core.meter,
             memory=core.memory,
             forget_tasks=core.tasks.forget,
@@ -260,11 +260,8 @@ class Endpoint:
     async def _unavailable(
         self, exchange: Exchange, request_id: RequestId | None, exc: StoreError, cors: HeaderList
     ) -> None:
-        if isinstance(exc, StoreFullError):
-            message = "All sessions are in use; try again later"
-        else:
-            logger.warning("The store failed: %s", exc)
-            message = "The session store cannot be reached; try again later"
+        logger.warning("The store failed: %s", exc)
+        message = "The session store cannot be reached; try again later"
         error = ProtocolError(INTERNAL_ERROR, message, http_status=503)
         await self.error(exchange, request_id, error, cors)
 

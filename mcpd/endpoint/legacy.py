@@ -171,7 +171,7 @@ class Legacy:
         post.exchange.on_close(left)
         if endpoint.settings.sessions:
             session_id = await endpoint.sessions.create(
-                revision, params.capabilities, params.client_info, identity_of(post.principal)
+                revision, params.capabilities, params.client_info, identity_of(post.principal), post.owner
             )
             headers = [(b"mcp-session-id", session_id.encode()), *headers]
         result = endpoint.dispatcher.offer.initialize(revision)

@@ -34,7 +34,7 @@ class Places:
           LimitError: there are not so many, or not for *owner*.
         """
         own = self._owners.get(owner, 0) + number
-        if own - leaving > self._each:
+        if self._each is not None and own - leaving > self._each:
             self._rejected["principal"] += 1
             message = f"This client has its share of {self._each} {self._what}; end some, or try again later"
             raise LimitError(message, limit=self._names[1], own=True)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.protocol.types import ClientCapabilities, Implementation
     from mcpd.server.call import Call, SessionState
-    from mcpd.server.principal import Principal
+    from mcpd.server.principal import Owner, Principal
     from mcpd.server.server import Server
 
 T = TypeVar("T")
@@ -97,8 +97,8 @@ class PrincipalHandles(Protocol):
 class HandleSource(Protocol):
     """Where handles are."""
 
-    def of(self, owner: tuple[str, str] | None, /) -> PrincipalHandles:
-        """Those of one owner: a principal's identity."""
+    def of(self, principal: tuple[str, str] | None, owner: Owner, /) -> PrincipalHandles:
+        """Those of one principal; new ones go on the account of *owner*."""
         ...
 
 
@@ -187,7 +187,7 @@ class Context:
         """State across calls, by unguessable ids that the client carries: `PrincipalHandles`."""
         if self._handles is None:
             raise RuntimeError("This server was made without a store for handles")
-        return self._handles.of(identity_of(self._call.principal))
+        return self._handles.of(identity_of(self._call.principal), self._call.owner)
 
     async def start_task(self) -> None:
         """From here on run as a task: the request is answered with it, and the call goes on.

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import msgspec
 import trio
 
-from mcpd.errors import INVALID_PARAMS, ProtocolError, StoreError, StoreFullError
+from mcpd.errors import INVALID_PARAMS, LimitError, ProtocolError, ShareFullError, StoreError, StoreFullError
 from mcpd.memory import HIGH_WATER, MemoryGuard
 from mcpd.ports import AtHand, Inspectable
 from mcpd.protocol.jsonrpc import Message
@@ -29,6 +29,7 @@ from mcpd.sessions.answers import Answers
 from mcpd.sessions.live import Live, Standalone
 from mcpd.sessions.record import SessionRecord, add_cancellation, add_task, decode_record, encode_record
 from mcpd.sessions.signals import TOPIC, Signal, decode_signal, encode_signal
+from mcpd.shares import share_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from mcpd.ports import Store
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.protocol.types import ClientCapabilities, Implementation, LoggingLevel
+    from mcpd.server.principal import Owner
     from mcpd.sessions.live import Closable
 
 T = TypeVar("T")
@@ -57,6 +59,7 @@ class Sessions:
         idle: float,
         initialization: float,
         capacity: int,
+        each: int | None = None,
         meter: Meter | None = None,
         memory: MemoryGuard | None = None,
         max_bytes: int = 65_536,
@@ -68,6 +71,7 @@ class Sessions:
           idle: seconds that a session lives after its last exchange.
           initialization: seconds that it lives after its last exchange until the client says that it is initialized.
           capacity: how many there may be; the least recently used idle one gives way.
+          each: how many each owner may have; of its own the least recently used idle one gives way.
           meter: counts them.
           memory: says when no more may come.
           max_bytes: how large a session's record may become.
@@ -75,6 +79,7 @@ class Sessions:
         """  # noqa: D205, D212 - the class says it
         self.records = store.records("session", capacity=capacity)
         self._at_hand = self.records if isinstance(self.records, AtHand) else None
+        self._each = each
         self.events = store.events
         self.answers = Answers(store)
         self.idle = idle
@@ -95,11 +100,12 @@ class Sessions:
         capabilities: ClientCapabilities,
         client_info: Implementation,
         principal: object = None,
+        owner: Owner = "",
     ) -> str:
         """Open a session and return its ID: 144 random bits, visible ASCII.
 
         Raises:
-          StoreFullError: at the cap, with every session in use.
+          LimitError: at a cap, with every session in use, or without memory for another one.
           StoreError: the store cannot be reached.
           ProtocolError: -32602 when the client tells more of itself than a record may hold.
         """
@@ -119,11 +125,19 @@ class Sessions:
         key = _key(session_id, principal)
         if not self.memory.has_room(len(record), HIGH_WATER):
             self.meter.rejected["sessions"]["memory"] += 1
-            raise StoreFullError("This process is short of memory")
+            raise LimitError("There is no memory for another session; try again later", limit="memory_limit")
+        share = share_of(owner, self._each)
         try:
-            await self.records.create(key, record, ttl=self._initialization, spare=self._live)
-        except StoreError as exc:
-            self.meter.rejected["sessions"]["full" if isinstance(exc, StoreFullError) else "store"] += 1
+            await self.records.create(key, record, ttl=self._initialization, spare=self._live, share=share)
+        except ShareFullError:
+            self.meter.rejected["sessions"]["principal"] += 1
+            message = f"This client has its share of {self._each} sessions, all in use; end one, or try again later"
+            raise LimitError(message, limit="max_sessions_per_principal", own=True) from None
+        except StoreFullError:
+            self.meter.rejected["sessions"]["full"] += 1
+            raise LimitError("All sessions are in use; try again later", limit="max_sessions") from None
+        except StoreError:
+            self.meter.rejected["sessions"]["store"] += 1
             raise
         self.meter.sessions_created += 1
         return session_id

@@ -20,11 +20,20 @@ from weakref import WeakSet, WeakValueDictionary
 import msgspec
 import trio
 
-from mcpd.errors import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError, StoreError, StoreFullError
+from mcpd.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    LimitError,
+    ProtocolError,
+    ShareFullError,
+    StoreError,
+    StoreFullError,
+)
 from mcpd.memory import SMALL, MemoryGuard
 from mcpd.protocol.jsonrpc import encode, is_object
 from mcpd.server.changes import Change
 from mcpd.server.principal import identity_of
+from mcpd.shares import share_of
 from mcpd.tasks.methods import LEGACY, MODERN
 from mcpd.tasks.record import TaskRecord, decode_task, encode_error_object, encode_task
 from mcpd.tasks.run import TaskRun
@@ -70,9 +79,11 @@ class Tasks:
         subscriptions: Subscriptions,
         *,
         capacity: int,
+        each: int | None = None,
         ttl: float,
         max_bytes: int = 4 * 1024 * 1024,
         memory: MemoryGuard | None = None,
+        rejected: dict[str, int] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         """
@@ -81,14 +92,18 @@ class Tasks:
           dispatcher: runs their calls.
           subscriptions: tells listeners of them.
           capacity: how many there may be, the finished ones included; those give way to new ones.
+          each: how many each owner may have; of its own those give way that are over.
           ttl: seconds a task is kept from its creation, and may take.
           max_bytes: how large a task's record may become.
           memory: says when no more may come, and those that are there may not grow.
+          rejected: counts what is refused, by reason: ``full`` or ``principal``.
           now: the wall clock.
         """  # noqa: D205, D212 - the class says it
         self.dispatcher = dispatcher
         self.now = now
         self._records = store.records("task", capacity=capacity)
+        self._each = each
+        self._rejected = {"full": 0, "principal": 0} if rejected is None else rejected
         self._bus = store.bus
         self._subscriptions = subscriptions
         self._ttl = ttl
@@ -149,17 +164,24 @@ class Tasks:
         """Keep a new record. At the caps the least recently used task gives way that does not run.
 
         Raises:
-          ProtocolError: there are too many tasks that run, or the process is short of memory.
+          LimitError: there are too many tasks that run.
+          ProtocolError: the session has too many, or the process is short of memory.
         """
         data = encode_task(record)
         if not self._memory.has_room(len(data)):
             raise _short_of_memory()
         if call.session is not None:
             await self._join(call, call.session, record.id)
+        share = share_of(call.owner, self._each)
         try:
-            await self._records.create(key, data, ttl=record.ttl_ms / 1000, spare=self.running)
+            await self._records.create(key, data, ttl=record.ttl_ms / 1000, spare=self.running, share=share)
+        except ShareFullError:
+            self._rejected["principal"] += 1
+            message = f"This client has its share of {self._each} tasks, and all of them run; try again later"
+            raise LimitError(message, limit="max_tasks_per_principal", own=True) from None
         except StoreFullError:
-            raise _too_many() from None
+            self._rejected["full"] += 1
+            raise LimitError("There are too many tasks; try again later", limit="max_tasks") from None
 
     async def _join(self, call: Call, session: LegacySession, task_id: str) -> None:
         """Count the task among its session's; at the cap the oldest that is over gives way."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from mcpd import Server, Settings
+from mcpd import Context, Server, Settings
 from mcpd.endpoint.proxies import owner_of
 from mcpd.errors import SettingError
 from tests.harness import modern_request, rpc, serving
@@ -139,10 +139,77 @@ def test_who_has_a_network_is_one_client():
 def test_the_bounds_of_one_are_part_of_those_of_all():
     settings = Settings(max_calls=20, max_sessions=1, max_tasks=5, max_tasks_per_principal=9)
     assert settings.per_principal("calls") == 18
-    assert settings.per_principal("sessions") == 1
-    assert settings.per_principal("tasks") == 5
+    assert settings.per_principal("sessions") is None
+    assert settings.per_principal("tasks") is None
     assert Settings(max_calls_per_principal=7).per_principal("calls") == 7
     with pytest.raises(SettingError, match="max_calls_per_principal must not be negative, but is -1"):
         Settings(max_calls_per_principal=-1)
     with pytest.raises(SettingError, match="max_streams"):
         Settings(max_streams=0)
+
+
+INITIALIZE = rpc(
+    "initialize",
+    {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}},
+    id=1,
+)
+
+
+async def test_one_client_cannot_take_all_sessions(front, autojump_clock):
+    options = {"max_sessions": 4, "max_sessions_per_principal": 2} | BEHIND_A_PROXY
+    async with serving(new_server(), front=front, **options) as http, AsyncExitStack() as stack:
+
+        async def opened(by: dict[str, str]) -> str:
+            response = await http.request("POST", json=INITIALIZE, headers=by)
+            assert response.status == 200, response.body
+            return str(response.headers["mcp-session-id"])
+
+        async def there(*ids: str) -> list[bool]:
+            pings = [await http.request("POST", json=rpc("ping", id=1), headers={"Mcp-Session-Id": id_}) for id_ in ids]
+            return [ping.status == 200 for ping in pings]
+
+        bobs = await opened(BOB)
+        first, second = await opened(ADA), await opened(ADA)
+        assert await there(second, first) == [True, True]
+        third = await opened(ADA)
+        # Her own least recently used one gave way, not his, which was idle for longer.
+        assert await there(bobs, second, first, third) == [True, False, True, True]
+        for id_ in (first, third):
+            listening = {"Mcp-Session-Id": id_, "Accept": "text/event-stream"}
+            await stack.enter_async_context(http.open("GET", headers=listening))
+        refused(
+            await http.request("POST", json=INITIALIZE, headers=ADA),
+            429,
+            "max_sessions_per_principal",
+        )
+        assert await there(bobs, first, third) == [True, True, True]
+        assert await http.count() == 3
+        await opened(BOB)
+        page = await read(http.endpoint)
+        assert page("mcpd_sessions_rejected_total", reason="principal") == 1
+        assert page("mcpd_sessions_ended_total", reason="evicted") == 1
+
+
+async def test_one_client_cannot_take_all_handles(front, autojump_clock):
+    server = Server("handles")
+
+    @server.tool
+    async def keep(ctx: Context) -> str:
+        return await ctx.handles.create("x")
+
+    async with serving(server, front=front, max_handles=3, max_handles_per_principal=2, **BEHIND_A_PROXY) as http:
+        call = {"name": "keep", "arguments": {}}
+
+        async def kept(by: dict[str, str]) -> dict[str, Any]:
+            result: dict[str, Any] = (await http.request("POST", **modern("tools/call", call, by=by))).json["result"]
+            return result
+
+        assert not any([(await kept(ADA)).get("isError") for _ in range(2)])
+        told = await kept(ADA)
+        assert told["isError"]
+        assert "max_handles_per_principal" in told["content"][0]["text"]
+        assert not (await kept(BOB)).get("isError")
+        assert "There are too many handles" in (await kept(BOB))["content"][0]["text"]
+        page = await read(http.endpoint)
+        assert page("mcpd_handles_rejected_total", reason="principal") == 1
+        assert page("mcpd_handles_rejected_total", reason="full") == 1

@@ -247,7 +247,7 @@ def test_r07_the_bounds_can_be_set_from_outside(options, env):
 async def test_r09_at_the_cap_the_idle_give_way(autojump_clock, rig: Rig, front: str):
     """A cap without eviction locked new users out, while abandoned sessions held all places."""
     async with (
-        serving(rig.server, front=front, max_sessions=50, session_idle=1_500.0) as http,
+        serving(rig.server, front=front, max_sessions=50, max_sessions_per_principal=50, session_idle=1_500.0) as http,
         http.keep_alive() as client,
     ):
         sessions = []
@@ -276,7 +276,7 @@ async def test_r09_at_the_cap_the_idle_give_way(autojump_clock, rig: Rig, front:
 
 async def test_r09_at_the_cap_nobody_in_use_gives_way(autojump_clock, rig: Rig, front: str):
     """The other half: eviction must not take a session with a call or a stream; then a newcomer has to wait."""
-    async with serving(rig.server, front=front, max_sessions=50) as http:
+    async with serving(rig.server, front=front, max_sessions=50, max_sessions_per_principal=50) as http:
         answers = []
 
         async def call(session):
@@ -291,7 +291,7 @@ async def test_r09_at_the_cap_nobody_in_use_gives_way(autojump_clock, rig: Rig, 
             assert response.status == 503
             assert int(response.headers["retry-after"]) > 0
             assert "mcp-session-id" not in response.headers
-            assert response.json["error"]["message"] == "All sessions are in use; try again later"
+            assert response.json["error"]["message"] == "All sessions are in use; try again later (max_sessions)"
             assert await http.count() == 50
             rig.release.set()
         assert answers == ["held"] * 50

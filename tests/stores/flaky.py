@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from mcpd.errors import StoreError
-from mcpd.ports import Dropped, Event, EventLog, RecordStore, Store
+from mcpd.ports import Dropped, Event, EventLog, RecordStore, Share, Store
 
 Hook = Callable[[str], Awaitable[object]]
 """Awaited before each verb with its name, as ``session.load``, ``events.append`` or ``bus.publish``; it may raise."""
@@ -54,9 +54,17 @@ class _Records:
         self._inner = inner
         self._hook = hook
 
-    async def create(self, key: str, record: bytes, *, ttl: float, spare: Collection[str] | None = ()) -> None:
+    async def create(
+        self,
+        key: str,
+        record: bytes,
+        *,
+        ttl: float,
+        spare: Collection[str] | None = (),
+        share: Share | None = None,
+    ) -> None:
         await self._hook(f"{self._kind}.create")
-        await self._inner.create(key, record, ttl=ttl, spare=spare)
+        await self._inner.create(key, record, ttl=ttl, spare=spare, share=share)
 
     async def load(self, key: str, *, ttl: float) -> bytes | None:
         await self._hook(f"{self._kind}.load")

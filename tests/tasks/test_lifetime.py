@@ -113,6 +113,19 @@ async def test_a_plain_handler_whose_task_has_expired_or_was_cancelled_holds_no_
 # ----- Number
 
 
+async def test_one_client_cannot_have_all_tasks(autojump_clock):
+    async with served(jobs(), max_tasks=3, max_tasks_per_principal=1) as http:
+        await begin(http, "work", {"seconds": 5})
+        response = await http.call("work", {"seconds": 0}, capabilities=TASKS)
+        assert (response.status, response.error["data"]) == (429, {"limit": "max_tasks_per_principal"})
+        assert int(response.headers["retry-after"]) > 0
+        assert http.endpoint.core.meter.rejected["tasks"] == {"full": 0, "principal": 1}
+        await trio.sleep(10)
+        # What is over gives way.
+        await begin(http, "work", {"seconds": 5})
+        assert await http.endpoint.core.tasks._records.count() == 1
+
+
 @requirement("W294")
 async def test_at_the_cap_a_task_is_refused_while_all_run(autojump_clock):
     async with served(jobs(), max_tasks=2, task_ttl=60.0) as http:
@@ -120,10 +133,10 @@ async def test_at_the_cap_a_task_is_refused_while_all_run(autojump_clock):
         for _ in range(2):
             response = await http.call("work", {"seconds": 0}, capabilities=TASKS)
             assert (response.status, response.error["code"]) == (503, -32603)
-            assert response.error["message"] == "There are too many tasks; try again later"
+            assert response.error["message"] == "There are too many tasks; try again later (max_tasks)"
         params = {"name": "later", "arguments": {}, "inputResponses": {"sure": YES}}
         response = await http.modern("tools/call", params, capabilities=ASKING)
-        assert response.error["message"] == "There are too many tasks; try again later"
+        assert response.error["message"] == "There are too many tasks; try again later (max_tasks)"
         # Calls that are no tasks go on.
         assert (await http.call("work", {"seconds": 0})).text == "worked 0 s"
         for task_id in kept:

@@ -7,8 +7,8 @@ from typing import Final
 import trio
 from trio.testing import assert_checkpoints
 
-from mcpd.errors import RecordExistsError, StoreFullError
-from mcpd.ports import RecordStore, Store
+from mcpd.errors import RecordExistsError, ShareFullError, StoreFullError
+from mcpd.ports import RecordStore, Share, Store
 from mcpd.testing.store_contract.promises import ODD_BYTES, TTL, Replicas, kept, promise, refused, same
 
 ODD_KEYS: Final = ("", " ", "a:b", "a/b", "{a}", "a*", "[a]?", "a\nb", "a\0b", "ä", "𝄞", "A", "a", "k" * 500)
@@ -99,6 +99,55 @@ async def spare_records_do_not_give_way(at: Replicas) -> None:
     await at.advance(TTL + 1)
     await records.create("f", b"f", ttl=TTL, spare=set("abdef"))
     same(await _there(records, "abdef"), "f", "expired records make room, in spare or not")
+
+
+@promise
+async def an_owner_has_no_more_than_its_share(at: Replicas) -> None:
+    """An owner that has its share makes room itself: its own least recently used record gives way, nobody else's."""
+    records, others = at.here.records("session", capacity=9), at.there.records("session", capacity=9)
+    ada, bob = Share("ada", 2), Share("bob", 2)
+    await records.create("o", b"o", ttl=TTL * 5)
+    for key, share in (("x", bob), ("a", ada), ("b", ada)):
+        await at.advance(1)
+        await records.create(key, key.encode(), ttl=TTL * 5, share=share)
+    await at.advance(1)
+    await others.load("a", ttl=TTL * 5)
+    await at.advance(1)
+    await others.create("c", b"c", ttl=TTL, share=ada)
+    same(await _there(records, "oxabc"), "oxac", "the least recently used one of the owner gives way, on any replica")
+    full = await refused(others.create("d", b"d", ttl=TTL, spare={"a", "c"}, share=ada), ShareFullError)
+    kept(full, "with all of its records in spare an owner can create nothing")
+    same(await _there(records, "oxacd"), "oxac", "then nothing gives way")
+    full = await refused(records.create("a", b"-", ttl=TTL, spare={"a", "c"}, share=ada), RecordExistsError)
+    kept(full, "a key that is there is said to be there, also for who has its share")
+    await records.create("y", b"y", ttl=TTL, spare={"a", "c"}, share=bob)
+    same(await _there(records, "oxyac"), "oxyac", "another owner has its own share")
+    await others.delete("a")
+    await records.create("d", b"d", ttl=TTL * 9, spare={"c", "d"}, share=ada)
+    same(await _there(records, "cd"), "cd", "a deleted record makes room")
+    await records.load("d", ttl=TTL * 9)
+    await at.advance(TTL + 1)
+    await records.create("e", b"e", ttl=TTL, spare=None, share=ada)
+    full = await refused(records.create("f", b"f", ttl=TTL, spare=None, share=ada), ShareFullError)
+    kept(full, "an expired record makes room, and only that")
+
+
+@promise
+async def a_share_holds_as_long_as_its_records(at: Replicas) -> None:
+    """However often they are renewed: no index of an owner's records expires before them."""
+    records, others = at.here.records("session"), at.there.records("session")
+    share = Share("ada", 2)
+    await records.create("a", b"a", ttl=TTL, share=share)
+    await records.create("b", b"b", ttl=TTL, share=share)
+    for _ in range(12):
+        await at.advance(TTL * 0.6)
+        await others.load("a", ttl=TTL)
+        await records.renew(["b"], ttl=TTL)
+    full = await refused(others.create("c", b"c", ttl=TTL, spare=None, share=share), ShareFullError)
+    kept(full, "the owner still has its share")
+    await at.advance(TTL * 0.6)
+    await records.create("c", b"c", ttl=TTL, spare={"b"}, share=share)
+    same(await _there(records, "abc"), "bc", "and makes room in it")
 
 
 @promise

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
-from mcpd.errors import RecordExistsError, StoreFullError
+from mcpd.errors import RecordExistsError, ShareFullError, StoreFullError
 from mcpd.ports import Dropped
 from mcpd_stores.memory.index import Index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
+
+    from mcpd.ports import Share
 
 CHUNK: Final = 250
 """Records looked at between two checkpoints: a million that expire together must not stop the loop."""
@@ -37,6 +39,15 @@ class _Order:
         self.last: str | None = None
 
 
+class _Own(msgspec.Struct, gc=False):
+    """The records of one owner, the least recently used first. There is none without records."""
+
+    name: str
+    size: int = 0
+    first: str | None = None
+    last: str | None = None
+
+
 class _Record(msgspec.Struct, gc=False):
     # Neighbours are named, not held, so no record is part of a cycle and none needs the garbage collector (gc=False).
     # A million that it had to visit would stop the loop for a third of a second each time.
@@ -46,6 +57,9 @@ class _Record(msgspec.Struct, gc=False):
     order: _Order
     before: str | None = None
     after: str | None = None
+    own: _Own | None = None
+    older: str | None = None
+    newer: str | None = None
 
     @property
     def used(self) -> float:
@@ -62,6 +76,7 @@ class MemoryRecords:
         self._dropped = dropped
         self._index: Index[_Record] = Index()
         self._orders: dict[float, _Order] = {}
+        self._owners: Index[_Own] = Index()
         self.evicted = 0
         self.expired = 0
 
@@ -70,8 +85,16 @@ class MemoryRecords:
         """What has expired or given way so far."""
         return Dropped(self.expired, self.evicted)
 
-    async def create(self, key: str, record: bytes, *, ttl: float, spare: Collection[str] | None = ()) -> None:
-        """Keep a new record; at the cap the least recently used one that is not in *spare* gives way, if any may."""
+    async def create(
+        self,
+        key: str,
+        record: bytes,
+        *,
+        ttl: float,
+        spare: Collection[str] | None = (),
+        share: Share | None = None,
+    ) -> None:
+        """Keep a new record; at a cap the least recently used one that is not in *spare* gives way, if any may."""
         await trio.lowlevel.checkpoint()
         while True:
             now = trio.current_time()
@@ -80,13 +103,23 @@ class MemoryRecords:
                 if found.deadline > now:
                     raise RecordExistsError(f"There is a record {key!r} already")
                 self._drop(found, now)  # expired, and not swept yet
-            if self._capacity is None or self._index.size < self._capacity:
+            own = None if share is None else self._owners.get(share.owner)
+            if share is not None and own is not None and own.size >= share.capacity:
+                if not await self._evict_own(share, spare):
+                    raise ShareFullError(f"All {share.capacity} records of this owner are in use")
+            elif self._capacity is None or self._index.size < self._capacity:
                 break
-            if not await self._evict_one(spare):
+            elif not await self._evict_one(spare):
                 raise StoreFullError(f"All {self._capacity} records are in use")
         new = _Record(key, record, now + ttl, self._order(ttl))
         self._index.add(key, new)
         self._append(new)
+        if share is not None:
+            if own is None:
+                own = _Own(share.owner)
+                self._owners.add(share.owner, own)
+            new.own = own
+            self._join(new, own)
 
     async def load(self, key: str, *, ttl: float) -> bytes | None:
         """The record, used just now; None when it is unknown or expired."""
@@ -187,6 +220,9 @@ class MemoryRecords:
             # Another TTL is another order, as when a session has been initialized.
             record.order = self._order(ttl)
             self._append(record)
+        if record.newer is not None and record.own is not None:
+            self._part(record, record.own)
+            self._join(record, record.own)
 
     async def _evict_one(self, spare: Collection[str] | None) -> bool:
         if spare is not None:
@@ -202,6 +238,25 @@ class MemoryRecords:
             return False
         self._drop(min(idle, key=lambda record: record.used if record.deadline > now else -inf), now)
         return True
+
+    async def _evict_own(self, share: Share, spare: Collection[str] | None) -> bool:
+        """Make room in the owner's share; False if nothing of it may give way."""
+        await self.sweep()
+        own = self._owners.get(share.owner)
+        if own is None or own.size < share.capacity:
+            return True
+        for passed in range(1, own.size + 1 if spare is not None else 1):
+            now = trio.current_time()
+            record = None if own.first is None else self._index[own.first]
+            if record is None:
+                return True
+            if record.deadline <= now or record.key not in (spare or ()):
+                self._drop(record, now)
+                return True
+            self._touch(record, now, record.order.ttl)  # as in _pass_over
+            if passed % CHUNK == 0:
+                await trio.lowlevel.checkpoint()
+        return False
 
     async def _pass_over(self, order: _Order, spare: Collection[str]) -> None:
         """Let the order begin with a record that may give way, if it has one."""
@@ -225,6 +280,11 @@ class MemoryRecords:
 
     def _remove(self, record: _Record) -> None:
         self._unlink(record)
+        own = record.own
+        if own is not None:
+            self._part(record, own)
+            if not own.size:
+                self._owners.remove(own.name)
         self._index.remove(record.key)
 
     def _order(self, ttl: float) -> _Order:
@@ -256,3 +316,23 @@ class MemoryRecords:
         order.size -= 1
         if not order.size:
             del self._orders[order.ttl]
+
+    def _join(self, record: _Record, own: _Own) -> None:
+        record.older, record.newer = own.last, None
+        if own.last is None:
+            own.first = record.key
+        else:
+            self._index[own.last].newer = record.key
+        own.last = record.key
+        own.size += 1
+
+    def _part(self, record: _Record, own: _Own) -> None:
+        if record.older is None:
+            own.first = record.newer
+        else:
+            self._index[record.older].newer = record.newer
+        if record.newer is None:
+            own.last = record.older
+        else:
+            self._index[record.newer].older = record.older
+        own.size -= 1

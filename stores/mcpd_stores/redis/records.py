@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from mcpd.errors import RecordExistsError, StoreError, StoreFullError
+from mcpd.errors import RecordExistsError, ShareFullError, StoreError, StoreFullError
 from mcpd.ports import Dropped, Kept
 from mcpd_stores.redis.names import member
 from mcpd_stores.redis.replies import ReplyError, explain
@@ -17,6 +17,7 @@ from mcpd_stores.redis.scripts import COUNT, CREATE, DELETE, PAGE, PEEK, REFRESH
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from mcpd.ports import Share
     from mcpd_stores.redis.link import Link
 
 logger: Final = logging.getLogger("mcpd.redis")
@@ -26,6 +27,7 @@ _CHUNK: Final = 100
 # Who uses records renews them every half a minute, or every third of their TTL if that is shorter.
 _LONGEST_USE: Final = 45.0
 _MAX_USED: Final = 10_000
+_FULL: Final = (b"full", b"share")
 _NAME: Final = re.compile(r"[A-Za-z0-9+/]{22}")
 _CURSOR: Final = re.compile(r"([0-9]{1,16})\.([A-Za-z0-9+/]{22})")
 
@@ -51,18 +53,29 @@ class RedisRecords:
         self._evicted = 0
         self._expired = 0
 
-    async def create(self, key: str, record: bytes, *, ttl: float, spare: Collection[str] | None = ()) -> None:
-        """Keep a new record. At the cap the least recently used one that is not in use gives way.
+    async def create(
+        self,
+        key: str,
+        record: bytes,
+        *,
+        ttl: float,
+        spare: Collection[str] | None = (),
+        share: Share | None = None,
+    ) -> None:
+        """Keep a new record. At a cap the least recently used one that is not in use gives way.
 
         In use is what is in *spare*, and what any replica has renewed lately; with None everything is.
         """
         arguments = (*self._names, member(key), record, _ms(ttl), self._capacity)
+        whose = ("", 0) if share is None else (member(share.owner), share.capacity)
         # What is spared is only listed when something has to give way: it may be thousands.
-        outcome = await self._try_to_create(*arguments, 0 if spare is None or len(spare) else 1)
-        if outcome == b"full" and spare:
-            outcome = await self._try_to_create(*arguments, 1, *map(member, list(spare)))
+        outcome = await self._try_to_create(*arguments, 0 if spare is None or len(spare) else 1, *whose)
+        if outcome in _FULL and spare:
+            outcome = await self._try_to_create(*arguments, 1, *whose, *map(member, list(spare)))
         if outcome == b"exists":
             raise RecordExistsError("There is a record of this key already")
+        if outcome == b"share" and share is not None:
+            raise ShareFullError(f"All {share.capacity} records of this owner are in use")
         if outcome == b"full":
             raise StoreFullError(f"All {self._capacity} records are in use")
 

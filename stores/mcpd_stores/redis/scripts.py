@@ -5,6 +5,8 @@ The keys of one kind of records:
     {prefix}:session:<hash>   the record: a string whose TTL is its deadline
     {prefix}:session          the index: a sorted set of the hashes; the score is the record's deadline
     {prefix}:session:used     a sorted set of the hashes; the score is when it was used last, or until when it is in use
+    {prefix}:session:owners   a hash: of the records that have an owner, whose they are
+    {prefix}:session:of:<hash>   a sorted set of the hashes of one owner's records; the score is when it was used last
 
 Scores are milliseconds. `load` is one GETEX and leaves the two sets behind by up to a second (`RedisRecords.refresh`),
 so that they cost a request nothing. A record's own TTL is the truth: before anything is struck off or evicted for what
@@ -58,12 +60,22 @@ class Script:
 # KEYS: index, used. ARGV: the beginning of the records' names, that of the event logs' (empty: they have none).
 _HEAD: Final = """
 local index, used, stem, logs = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local owners = stem .. 'owners' -- none of KEYS: while a slot moves, all of them would have to be there
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local expired = 0
 
+local function own(owner) return stem .. 'of:' .. owner end
+local function extend(key, ttl)
+  if redis.call('PTTL', key) < ttl + 60000 then redis.call('PEXPIRE', key, 2 * ttl + 60000) end
+end
 local function strike(member)
+  local owner = redis.call('HGET', owners, member)
+  if owner then
+    redis.call('ZREM', own(owner), member)
+    redis.call('HDEL', owners, member)
+  end
   redis.call('ZREM', used, member)
   return redis.call('ZREM', index, member)
 end
@@ -82,6 +94,8 @@ local function use(member, till)
   local left = correct(member)
   if left > 0 then
     redis.call('ZADD', used, 'GT', till, member)
+    local owner = redis.call('HGET', owners, member)
+    if owner then extend(own(owner), left) end
     if logs ~= '' then
       local kept = redis.call('PTTL', logs .. member)
       if kept > 0 and kept < left then redis.call('PEXPIRE', logs .. member, left) end
@@ -90,24 +104,65 @@ local function use(member, till)
   return left
 end
 local function outlive(ttl)
-  for _, key in ipairs(KEYS) do
-    if redis.call('PTTL', key) < ttl + 60000 then redis.call('PEXPIRE', key, 2 * ttl + 60000) end
-  end
+  extend(index, ttl)
+  extend(used, ttl)
+  extend(owners, ttl)
 end
 """
 
 CREATE: Final = Script(
     _HEAD,
     """
--- ARGV: stem, logs, member, record, ttl, capacity (-1: none), whether it may evict, members that it must not evict...
+-- ARGV: stem, logs, member, record, ttl, capacity (-1: none), whether it may evict, its owner (empty: none), what that
+-- one may have, members that it must not evict...
 local member, record, ttl, capacity, may_evict = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
+local owner, share = ARGV[8], tonumber(ARGV[9])
 if redis.call('EXISTS', stem .. member) == 1 then return {'exists', 0, 0} end
 
 -- Two go for each that comes, if they have expired: the sets do not grow beyond what is alive.
 for _, old in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', now, 'LIMIT', 0, 2)) do correct(old) end
 
 local evicted, steps, position, spared = 0, 0, 0, {}
-for i = 8, #ARGV do spared[ARGV[i]] = true end
+for i = 10, #ARGV do spared[ARGV[i]] = true end
+
+-- Lets a record give way, unless it was used and the sets have not heard of it yet.
+local function give_way(other)
+  local deadline = tonumber(redis.call('ZSCORE', index, other) or 0)
+  local left = correct(other)
+  if math.abs(now + left - deadline) > 5 then -- 5 ms: clocks within Redis differ by that much
+    if left > 0 then use(other, now) end
+  else
+    redis.call('UNLINK', stem .. other)
+    if logs ~= '' then redis.call('UNLINK', logs .. other) end
+    strike(other)
+    evicted = evicted + 1
+  end
+end
+
+while owner ~= '' and redis.call('ZCARD', own(owner)) >= share do
+  steps = steps + 1
+  if steps > 5000 then return {'share', evicted, expired} end
+  local overdue = redis.call('ZRANGEBYSCORE', index, '-inf', now, 'LIMIT', 0, 1)[1]
+  if overdue then
+    correct(overdue)
+  else
+    local oldest = redis.call('ZRANGE', own(owner), position, position, 'WITHSCORES')
+    local other = oldest[1]
+    if not may_evict or not other then return {'share', evicted, expired} end
+    local last = tonumber(redis.call('ZSCORE', used, other) or 0)
+    if last > tonumber(oldest[2]) then
+      redis.call('ZADD', own(owner), last, other) -- it was used since; the set hears of that only here
+    elseif last > now then
+      return {'share', evicted, expired}
+    elseif spared[other] then
+      position = position + 1
+    else
+      give_way(other)
+    end
+  end
+end
+
+position = 0
 while capacity >= 0 and redis.call('ZCARD', index) >= capacity do
   steps = steps + 1
   if steps > 5000 then return {'full', evicted, expired} end -- Redis has others to serve as well
@@ -123,22 +178,16 @@ while capacity >= 0 and redis.call('ZCARD', index) >= capacity do
     if spared[other] then
       position = position + 1
     else
-      local deadline = tonumber(redis.call('ZSCORE', index, other) or 0)
-      local left = correct(other)
-      if math.abs(now + left - deadline) > 5 then
-        -- It was used, and the sets have not heard of it yet. (5 ms: clocks within Redis differ by that much.)
-        if left > 0 then use(other, now) end
-      else
-        redis.call('UNLINK', stem .. other)
-        if logs ~= '' then redis.call('UNLINK', logs .. other) end
-        strike(other)
-        evicted = evicted + 1
-      end
+      give_way(other)
     end
   end
 end
 
 redis.call('SET', stem .. member, record, 'PX', ttl)
+if owner ~= '' then
+  redis.call('ZADD', own(owner), now, member)
+  redis.call('HSET', owners, member, owner)
+end
 use(member, now)
 outlive(ttl)
 return {'created', evicted, expired}

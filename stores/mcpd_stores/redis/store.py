@@ -9,6 +9,7 @@ from typing import Final
 import trio
 
 from mcpd.errors import StoreError, only
+from mcpd.ports import Share
 from mcpd_stores.redis.address import parse
 from mcpd_stores.redis.bus import RedisBus
 from mcpd_stores.redis.dial import Dialer
@@ -120,7 +121,7 @@ class RedisStore:
         # Everything once, so that a permission that is lacking or an old Redis shows now and not with the first client.
         records = RedisRecords(self._link, self._names.index("probe"), capacity=None)
         key = secrets.token_urlsafe()
-        await records.create(key, b"", ttl=1.0)
+        await records.create(key, b"", ttl=1.0, share=Share(key, 1))
         await records.load(key, ttl=1.0)
         await records.renew([key], ttl=1.0)
         await records.delete(key)
