@@ -161,9 +161,13 @@ class SQLiteStore:
                     await self.events.forget(self.gone.pop())
                 await self.events.sweep()
         finally:
-            if self._db is not None:
-                self._db.close()
-                self._db = None
+            with trio.CancelScope(shield=True):  # in its turn: a verb may still be at work in its thread
+                await trio.to_thread.run_sync(self._close, limiter=self._one_at_a_time)
+
+    def _close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
 
     async def ping(self) -> None:
         """Raises StoreError if the file cannot be used."""
