@@ -40,6 +40,15 @@ class AsgiApp:
         self.endpoint = endpoint
         self._handle = handler_of(endpoint)
 
+    async def drain(self) -> None:
+        """Be no longer ready, end the open streams cleanly, and wait for the calls in flight.
+
+        What serves this application hears the signal to stop, and says so only when its connections are over. So call
+        this first, and have the server stop when it returns: with Hypercorn, in its ``shutdown_trigger``. After
+        ``drain_timeout`` seconds the calls are cancelled and answered so. Cancelling this leaves them to the server.
+        """
+        await self.endpoint.drain()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection of the ASGI server: a lifespan or an HTTP request."""
         kind = scope["type"]

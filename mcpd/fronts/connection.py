@@ -155,6 +155,8 @@ class Connection:
         headers: Headers | None = None,
         principal: Principal | None = None,
         owner: Owner = "",
+        begins: Callable[[Call], object] | None = None,
+        ends: Callable[[Call], object] | None = None,
     ) -> None:
         """
         Args:
@@ -165,6 +167,8 @@ class Connection:
           headers: of the HTTP request that opened it, if it is one (HTTP+SSE).
           principal: who opened it, if there is authorization.
           owner: on whose account its calls go; "" is nobody's.
+          begins: told of each call before it runs; a ProtocolError that it raises is the call's answer.
+          ends: told of each call once its answer has been sent.
         """  # noqa: D205, D212 - the class says it
         self._core = core
         self._dispatcher = core.dispatcher
@@ -173,6 +177,8 @@ class Connection:
         self.principal = principal
         self._owner: Owner = owner
         self._headers = headers
+        self._begins = begins
+        self._ends = ends
         self._slots = trio.Semaphore(max_calls)
         self._taken = 0
         self.live = Live("connection")
@@ -245,7 +251,7 @@ class Connection:
             except ProtocolError:
                 return
             if params.request_id is not None:
-                logger.debug("Request cancelled: %s", params.reason)
+                logger.debug("Request cancelled: %.200s", params.reason)
                 self.live.cancel(params.request_id)
                 await self._stop_listening(params.request_id)
         elif message.method == "notifications/initialized" and self.session is not None:
@@ -312,6 +318,8 @@ class Connection:
             raise ProtocolError(
                 INTERNAL_ERROR, f"Too many requests at once: at most {MAX_TAKEN} may wait for an answer"
             )
+        if self._begins is not None:
+            self._begins(call)
         self._taken += 1
         # Entered here, not in its task: a cancellation that comes right behind must find it.
         self.live.enter(call)
@@ -332,6 +340,8 @@ class Connection:
             outlet.finished = True
             self.live.leave(call)
             self._taken -= 1
+            if self._ends is not None:
+                self._ends(call)
             if self._idle is not None and not self.live.calls:
                 self._idle.set()
 

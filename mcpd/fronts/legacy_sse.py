@@ -27,6 +27,8 @@ from mcpd.server.principal import identity_of
 if TYPE_CHECKING:
     from mcpd.endpoint.endpoint import Endpoint
     from mcpd.endpoint.exchange import Exchange, HeaderList
+    from mcpd.endpoint.stream import EventStream
+    from mcpd.server.call import Call
     from mcpd.server.principal import Owner, Principal
     from mcpd.settings import Settings
 
@@ -101,8 +103,16 @@ class LegacySse:
         def push(message: bytes) -> None:
             stream.push(sse.message(message))
 
+        calls = _Calls(endpoint, stream)
         connection = Connection(
-            endpoint.core, send, push=push, headers=exchange.headers, principal=principal, owner=owner
+            endpoint.core,
+            send,
+            push=push,
+            headers=exchange.headers,
+            principal=principal,
+            owner=owner,
+            begins=calls.begins,
+            ends=calls.ends,
         )
         connection_id = secrets.token_urlsafe(18)
         self._connections[connection_id] = connection
@@ -110,12 +120,14 @@ class LegacySse:
         beside = b"../messages/" if exchange.path.endswith("/") else b"messages/"
         stream.push(b"event: endpoint\ndata: " + beside + connection_id.encode() + b"\n\n")
         exchange.on_close(stream.close)
-        endpoint.streams.add(stream)
+        endpoint.streams.add(calls)
+        if endpoint.draining:
+            calls.finish()
         try:
             async with connection.running():
                 await stream.run([*HEADERS, *cors])
         finally:
-            endpoint.streams.discard(stream)
+            endpoint.streams.discard(calls)
 
     async def _post(
         self, exchange: Exchange, connection_id: str, cors: HeaderList, principal: Principal | None
@@ -133,6 +145,35 @@ class LegacySse:
         await exchange.respond(202, cors)
         await connection.receive(body)
         await trio.lowlevel.checkpoint()
+
+
+class _Calls:
+    """The calls in flight on one connection. Its stream ends cleanly once they have been answered on it."""
+
+    def __init__(self, endpoint: Endpoint, stream: EventStream) -> None:
+        self._endpoint = endpoint
+        self._stream = stream
+        self._calls: set[Call] = set()
+        self._finishing = False
+
+    def begins(self, call: Call) -> None:
+        """Raises LimitError if there are too many in this process, or of one principal."""
+        self._endpoint.call_places.take(call.owner)
+        self._endpoint.calls.add(call)
+        self._calls.add(call)
+
+    def ends(self, call: Call) -> None:
+        self._calls.discard(call)
+        self._endpoint.call_places.leave(call.owner)
+        self._endpoint.call_done(call)
+        if self._finishing:
+            self.finish()
+
+    def finish(self) -> None:
+        """End the stream as soon as no call is in flight."""
+        self._finishing = True
+        if not self._calls:
+            self._stream.finish()
 
 
 def handler_of(endpoint: Endpoint) -> Endpoint | LegacySse:

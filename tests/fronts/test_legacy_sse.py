@@ -313,10 +313,39 @@ async def test_a_connection_ends_with_its_stream(front, cut, autojump_clock):
         assert not http.endpoint.streams
 
 
-async def test_at_the_servers_end_the_stream_ends_cleanly(front, autojump_clock):
-    async with serving(a_server(), front=front, legacy_sse=True) as http, connected(http) as client:
-        await http.endpoint.drain()
-        assert await client.stream.rest() == []
+async def test_at_the_servers_end_calls_are_answered_and_then_the_stream_ends(front, autojump_clock):
+    async with (
+        serving(a_server(), front=front, legacy_sse=True, drain_timeout=10.0) as http,
+        connected(http) as client,
+        connected(http) as idle,
+        trio.open_nursery() as nursery,
+    ):
+        for number, seconds in ((5, 3), (6, 1_000)):
+            await client.post(rpc("tools/call", {"name": "slow", "arguments": {"seconds": seconds}}, id=number))
+        await wait_all_tasks_blocked()
+        began = trio.current_time()
+        nursery.start_soon(http.endpoint.drain)
+        assert await idle.stream.rest() == []
+        assert trio.current_time() == began
+        messages = await client.stream.rest()
+        assert 10 <= trio.current_time() - began < 11
+        answers = {message["id"]: message for message in messages if "id" in message}
+        assert not answers[5]["result"].get("isError")
+        assert answers[6]["error"]["message"] == "The server is shutting down"
+
+
+async def test_calls_over_it_count_as_all_others_do(front, autojump_clock):
+    async with serving(a_server(), front=front, legacy_sse=True, max_calls=1) as http, connected(http) as client:
+        await client.post(rpc("tools/call", {"name": "slow", "arguments": {"seconds": 5}}, id=5))
+        await wait_all_tasks_blocked()
+        assert len(http.endpoint.calls) == 1
+        await client.post(rpc("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}}, id=6))
+        refused: dict[str, Any] = {}
+        while refused.get("id") != 6:
+            refused = await client.stream.message()
+        assert "Too many calls" in refused["error"]["message"]
+        await trio.sleep(6)
+        assert not http.endpoint.calls
 
 
 @pytest.mark.usefixtures("no_gc")
