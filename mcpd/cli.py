@@ -25,7 +25,7 @@ from mcpd.fronts.sockets import LISTENER, METRICS_LISTENER, bind, bound, inherit
 from mcpd.fronts.stdio import serve_stdio, take_stdout
 from mcpd.fronts.workers import Workers, parent_gone
 from mcpd.logs import set_up_logs
-from mcpd.memory import cgroup_limit
+from mcpd.memory import worker_limit
 from mcpd.operate import redis_option, sessions_command, store_url
 from mcpd.protocol.revisions import LATEST
 from mcpd.settings import Settings
@@ -196,8 +196,10 @@ def serve_command(
         trio.run(_serve_stdio, _load(app), settings, out)
         return
     server = _load(app)
-    if workers > 1 and inherited() is None:
-        sys.exit(_serve_workers(workers, server, settings))
+    if workers > 1:
+        if inherited() is None:
+            sys.exit(_serve_workers(workers, server, settings))
+        settings = msgspec.structs.replace(settings, memory_limit=worker_limit(settings.memory_limit, workers))
     trio.run(_serve_http, server, settings)
 
 
@@ -214,10 +216,6 @@ def _serve_workers(number: int, server: Server, settings: Settings) -> int:
         settings = msgspec.structs.replace(settings, state_keys=(key,))
     # What none of them could work with is said once, here, and not by each.
     trio.run(_try_out, server, settings)
-    limit = cgroup_limit()
-    if not settings.memory_limit and limit is not None:
-        # The workers share it.
-        os.environ["MCPD_MEMORY_LIMIT"] = str(limit // number)
     with ExitStack() as stack:
         sockets = {LISTENER: stack.enter_context(bound(settings))}
         if settings.metrics and settings.metrics_port:

@@ -10,8 +10,9 @@ import ctypes
 import ctypes.util
 import logging
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final, Literal
 
 import trio
 
@@ -36,25 +37,44 @@ _BESIDES: Final = 1_000
 """Bytes that a record takes besides its content, roughly."""
 _STEP: Final = 0.1
 """The part of the sessions that gives way at once."""
-_CGROUPS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _UNLIMITED: Final = 1 << 60
 
 
-def cgroup_limit() -> int | None:
-    """The memory limit of this process's control group, in bytes; None when there is none."""
-    for name in _CGROUPS:
-        try:
-            limit = int(Path(name).read_text(encoding="ascii"))
-        except (OSError, ValueError):
-            continue
-        return limit if limit < _UNLIMITED else None
-    return None
+def cgroup_limit(root: Path = Path("/")) -> int | None:
+    """The least memory limit of this process's control group and those above it, in bytes; None when there is none.
+
+    Args:
+      root: the root of the file system.
+    """
+    limits: list[int] = []
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers:
+                where, name = root / "sys/fs/cgroup", "memory.max"
+            elif "memory" in controllers.split(","):
+                where, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+            else:
+                continue
+            # A container may see its own group as the root, whatever its path is called outside.
+            group = PurePosixPath(path.lstrip("/"))
+            for folder in (group, *group.parents):
+                with suppress(OSError, ValueError):
+                    limits.append(int((where / folder / name).read_text(encoding="ascii")))
+    return min((limit for limit in limits if limit < _UNLIMITED), default=None)
 
 
-def resident() -> int:
-    """The bytes of this process that are in memory now; 0 where that cannot be told."""
+def worker_limit(limit: int, workers: int) -> int:
+    """What one of *workers* may use when all, and the parent that keeps them, have to do with *limit* bytes."""
+    given = [found for found in (limit, cgroup_limit()) if found]
+    return max(1, (min(given) - resident(os.getppid())) // workers) if given else 0
+
+
+def resident(process: int | Literal["self"] = "self") -> int:
+    """The bytes of a process that are in memory now; 0 where that cannot be told."""
     try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        statm = Path(f"/proc/{process}/statm").read_text(encoding="ascii")
+        return int(statm.split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
 

@@ -68,7 +68,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_tasks_per_principal: Annotated[int, Meta(description="How many of the tasks may be of one principal.")] = 0
     max_handles_per_principal: Annotated[int, Meta(description="How many of the handles may be of one principal.")] = 0
     memory_limit: Annotated[
-        int, Meta(description="Memory near which nothing more is kept, and idle sessions give way; 0 is the cgroup's.")
+        int,
+        Meta(
+            description="Memory near which nothing more is kept, and idle sessions give way, of all workers together; "
+            "0 is the cgroup's."
+        ),
     ] = 0
     sessions: Annotated[bool, Meta(description="Whether legacy clients get a session, or are served without.")] = True
     heartbeat: Annotated[float, Meta(description="Silence on a stream after which a comment is sent.")] = 15.0

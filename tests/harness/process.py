@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -96,6 +96,7 @@ def process(
     env: Mapping[str, str] | None = None,
     code: int | None = 0,
     allow_traceback: bool = False,
+    through: Sequence[str] = (),
 ) -> Generator[Process, None, None]:
     """``mcpd serve APP`` on a free port, up inside the block and ended by SIGTERM after it, unless it has ended before.
 
@@ -105,8 +106,9 @@ def process(
       env: more of the environment.
       code: the exit code it must have; None for any.
       allow_traceback: a traceback on stderr is no failure.
+      through: a command that runs the command behind it.
     """
-    command = [sys.executable, "-m", "mcpd", "serve", "--port", "0", *options]
+    command = [*through, sys.executable, "-m", "mcpd", "serve", "--port", "0", *options]
     if app is not None:
         command.append(app if ":" in app else str(APPS / f"{app}.py"))
     with tempfile.TemporaryDirectory() as folder:

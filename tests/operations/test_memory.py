@@ -1,19 +1,24 @@
 """The limit on memory: handles and tasks stop at it, and sessions give way, before the process does."""
 
+import os
 import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from itertools import count
+from pathlib import Path
 
 import httpx
 import pytest
 import trio
 
 from mcpd import Server, ToolError
-from mcpd.memory import HIGH_WATER, MemoryGuard
+from mcpd.memory import HIGH_WATER, MemoryGuard, cgroup_limit
 from mcpd_stores.memory import MemoryStore
 from tests.harness import rpc, serving
 from tests.harness.process import process
 from tests.operations.pages import Page, read
 from tests.server.replica import running
+from tests.stores.redis_server import RedisServer, program
 from tests.tasks.jobs import TASKS, begin, served, until
 
 MIB = 1 << 20
@@ -140,13 +145,40 @@ async def test_near_the_limit_no_task_begins_and_no_large_result_is_kept(autojum
         await until(http, large, "completed")
 
 
-def test_a_flood_of_sessions_does_not_kill_a_small_process(front):
+@contextmanager
+def control_group(limit: int) -> Generator[list[str]]:
+    """What runs a command in a control group of its own, below this process's, which may have *limit* bytes."""
+    lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    found = {name: path for _, names, path in lines for name in names.split(",")}
+    kind, name = ("memory", "memory.limit_in_bytes") if "memory" in found else ("", "memory.max")
+    group = Path("/sys/fs/cgroup", kind, found.get(kind, "").lstrip("/"), f"mcpd-test-{os.getpid()}")
+    try:
+        group.mkdir()
+        (group / name).write_text(str(limit))
+    except OSError as exc:
+        if group.exists():
+            group.rmdir()
+        pytest.skip(f"no control group can be made here: {exc}")
+    try:
+        yield ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(group)]
+    finally:
+        group.rmdir()
+
+
+@pytest.mark.parametrize("by", ["setting", "control group"])
+def test_a_flood_of_sessions_does_not_kill_a_small_process(front, by):
     """With a large clientInfo each, far more than fits; the process refuses, lives, and its memory stays below."""
     limit = 96 * MIB
-    options = ["--front", front, "--memory-limit", str(limit), "--max-sessions", "1000000", "--session-idle", "1h"]
+    options = ["--front", front, "--max-sessions", "1000000", "--session-idle", "1h"]
     wide = INITIALIZE | {"clientInfo": {"name": "x" * 32_000, "version": "1"}}
     statuses: dict[int, int] = {}
-    with process(None, *options) as served, httpx.Client(timeout=30) as client:
+    with ExitStack() as stack:
+        if by == "setting":
+            served = stack.enter_context(process(None, *options, "--memory-limit", str(limit)))
+        else:
+            # The kernel kills it at the limit, and not a byte later.
+            served = stack.enter_context(process(None, *options, through=stack.enter_context(control_group(limit))))
+        client = stack.enter_context(httpx.Client(timeout=30))
         most = base = served.rss()
         assert base < limit * HIGH_WATER, f"{base >> 20} MiB at its start: the limit is too small for this test"
         headers = {"Accept": "application/json, text/event-stream"}
@@ -166,3 +198,44 @@ def test_a_flood_of_sessions_does_not_kill_a_small_process(front):
         assert page("mcpd_sessions_ended_total", reason="evicted") > 0
         assert client.get(served.url.removesuffix("/mcp") + "/ready").status_code == 200
         assert "no new sessions" in served.stderr
+
+
+def test_workers_share_the_limit(tmp_path):
+    """Each has its part of what the parent leaves: here too little for a session, where one process has enough."""
+    limit = ["--memory-limit", str(160 * MIB)]
+    redis = RedisServer(program("redis-server"), str(tmp_path))
+    redis.start()
+    headers = {"Accept": "application/json, text/event-stream"}
+    try:
+        for number, status in ((1, 200), (4, 503)):
+            options = [*limit, "--workers", str(number), "--store", redis.url(), "--state-keys", "k" * 32]
+            with process(None, *options) as served:
+                response = httpx.post(served.url, headers=headers, json=rpc("initialize", INITIALIZE, id=1))
+                assert response.status_code == status, response.text
+                page = Page(httpx.get(served.url.removesuffix("/mcp") + "/metrics").text)
+                assert page("mcpd_sessions_rejected_total", reason="memory") == (status == 503)
+    finally:
+        redis.kill()
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "limit"),
+    [
+        ("0::/\n", {"memory.max": "268435456"}, 256 * MIB),
+        ("0::/\n", {"memory.max": "max"}, None),
+        # A service of systemd, below a slice that has less.
+        ("0::/a.slice/b.service\n", {"a.slice/memory.max": "1048576", "a.slice/b.service/memory.max": "2097152"}, MIB),
+        ("0::/a.slice/b.service\n", {"a.slice/memory.max": "max", "a.slice/b.service/memory.max": "2097152"}, 2 * MIB),
+        ("4:memory:/docker/ab\n1:cpu:/x\n0::/\n", {"memory/memory.limit_in_bytes": "1048576"}, MIB),
+        ("4:cpu,memory:/x\n", {"memory/x/memory.limit_in_bytes": "9223372036854771712"}, None),
+        ("", {}, None),
+    ],
+)
+def test_the_limit_is_the_least_of_its_control_groups(tmp_path, groups, files, limit):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(groups)
+    for name, text in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    assert cgroup_limit(tmp_path) == limit
