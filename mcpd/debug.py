@@ -48,7 +48,7 @@ class Debug:
         return TEXT, "\n".join(lines).encode() + b"\n"
 
     async def sessions(self) -> tuple[bytes, bytes]:
-        """Counts and sizes."""
+        """Counts and sizes. What start-up has left is frozen (`mcpd.collector`), and none of the *objects*."""
         endpoint = self._endpoint
         meter = endpoint.core.meter
         told = {
@@ -57,7 +57,7 @@ class Debug:
             "calls": len(endpoint.calls),
             "streams": dict(meter.streams),
             "created": meter.sessions_created,
-            "gc": {"objects": len(gc.get_objects()), "counts": gc.get_count()},
+            "gc": {"objects": len(gc.get_objects()), "frozen": gc.get_freeze_count(), "counts": gc.get_count()},
         }
         return b"application/json", msgspec.json.format(msgspec.json.encode(told))
 
