@@ -73,6 +73,7 @@ class _Counts(Collector):
     def collect(self) -> Iterable[Metric]:
         endpoint = self._endpoint
         meter = endpoint.core.meter
+        meter.keep_tools(endpoint.core.server.tools)
         yield _gauge("mcpd_sessions_active", "Sessions that are alive, in the whole store.", self.sessions)
         yield _gauge("mcpd_sessions_max", "How many sessions there may be.", endpoint.settings.max_sessions)
         yield _counter("mcpd_sessions_created", "Sessions created by this process.", meter.sessions_created)

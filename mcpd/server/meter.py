@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from mcpd.server.registry import Registry
+    from mcpd.server.tools import ToolEntry
 
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the duration histograms, in seconds."""
@@ -38,6 +42,7 @@ class Meter:
         """By era and method."""
         self.tools: dict[str, int] = defaultdict(int)
         self.tool_failures: dict[str, int] = defaultdict(int)
+        self._tools_version = 0
         self.sessions_created = 0
         self.sessions_ended: dict[str, int] = dict.fromkeys(("deleted", "expired", "evicted", "aborted", "shutdown"), 0)
         """By reason. What expires or is evicted the store counts. Aborted: the client was gone before it got the ID."""
@@ -51,6 +56,14 @@ class Meter:
         """Open streams by kind."""
         self.store_operations: dict[str, Histogram] = defaultdict(Histogram)
         """By operation."""
+
+    def keep_tools(self, tools: Registry[ToolEntry]) -> None:
+        """Drop the counts of tools that are no longer among *tools*: a server may make and remove tools for ever."""
+        if self._tools_version != tools.version:
+            self._tools_version = tools.version
+            for counts in (self.tools, self.tool_failures):
+                for name in [name for name in counts if tools.get(name) is None]:
+                    del counts[name]
 
     def request(self, era: str, method: str, outcome: str, seconds: float) -> None:
         """A request was answered, or ended without an answer."""

@@ -85,6 +85,7 @@ async def call_tool(offer: Offer, call: Call, context: Context) -> Any:
     meter = offer.meter
     if meter is None:
         return await tool.call(call, context, arguments, offer.threads)
+    meter.keep_tools(offer.server.tools)
     meter.tools[tool.name] += 1
     try:
         result = await tool.call(call, context, arguments, offer.threads)

@@ -130,6 +130,30 @@ async def test_the_series_are_the_same_whatever_clients_send(autojump_clock, fro
         assert (await read(http.endpoint)).series == before
 
 
+async def test_tools_that_come_and_go_leave_no_series(autojump_clock, front):
+    server = new_server()
+    async with serving(server, front=front) as http:
+        await http.call("echo", {"text": "x"})
+        await http.call("fail", {"how": "tool"})
+        await http.call("ping")
+        before = (await read(http.endpoint)).series
+        meter = http.endpoint.core.meter
+        for number in range(50):
+
+            async def passing() -> str:
+                raise ToolError("no")
+
+            server.tool(passing, name=f"passing-{number}")
+            await http.call(f"passing-{number}")
+            page = await read(http.endpoint) if number == 20 else None
+            assert page is None or page("mcpd_tool_invocation_failures_total", tool="passing-20") == 1
+            server.remove_tool(f"passing-{number}")
+            # Also where nobody reads the page.
+            assert len(meter.tools) <= 3 + 1
+        assert (await read(http.endpoint)).series == before
+        assert set(meter.tools) == {"echo", "fail"}
+
+
 async def test_counts_requests_by_what_became_of_them(autojump_clock, front):
     async with serving(new_server(), front=front) as http:
         session = await http.initialize()
