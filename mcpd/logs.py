@@ -6,20 +6,22 @@ session's ID may use it.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
 from typing import Any, Final, Literal
 
-import msgspec
-
 from mcpd.server.call import CURRENT, hashed
 
-_CONTROLS: Final = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160), 0x2028, 0x2029)} | {
-    ord("\n"): "\\n",
-    ord("\r"): "\\r",
-    ord("\t"): "\\t",
-}
+_CONTROLS: Final = (
+    {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160))}
+    # What ends a line for some, and what has the rest of it read backwards.
+    | {number: f"\\u{number:04x}" for number in (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+    | {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
+)
+_LONGEST: Final = 100
+"""Characters that are shown of a request's id, which its client has chosen."""
 
 
 class CallFilter(logging.Filter):
@@ -50,30 +52,39 @@ class JsonFormatter(logging.Formatter):
         event |= _call(record)
         if record.exc_info:
             event["traceback"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(event).decode()
+        if record.stack_info:
+            event["stack"] = record.stack_info
+        # ASCII: every other character is escaped, so nothing that moves a cursor or ends a line is in it.
+        return json.dumps(event).replace("\x7f", "\\u007f")
 
 
 class TextFormatter(logging.Formatter):
-    """One line for people, below it, indented, the traceback if any. What clients have sent cannot begin a line."""
+    """One line for people, below it the traceback if there is one. Nothing that a client sends can begin a line."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
 
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, and what is below it."""
+        record.message = record.getMessage()
+        record.asctime = self.formatTime(record, self.datefmt)
+        below = [self.formatException(record.exc_info)] if record.exc_info else []
+        below += [record.stack_info] if record.stack_info else []
+        # An exception's text may be what a client has sent, with newlines in it.
+        indented = [f"    {line.translate(_CONTROLS)}" for text in below for line in text.split("\n")]
+        return "\n".join([self.formatMessage(record), *indented])
+
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """The line itself."""
         record.message = record.message.translate(_CONTROLS)
-        told = ", ".join(f"{name} {str(value)[:100].translate(_CONTROLS)}" for name, value in _call(record).items())
+        told = ", ".join(f"{name} {str(value).translate(_CONTROLS)}" for name, value in _call(record).items())
         return super().formatMessage(record) + (f" [{told}]" if told else "")
-
-    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
-        """The traceback. An exception's text may be a client's as well."""
-        lines = super().formatException(ei).split("\n")
-        return "\n".join("    " + line.translate(_CONTROLS) for line in lines)
 
 
 def _call(record: logging.LogRecord) -> dict[str, Any]:
     found = {name: getattr(record, name, None) for name in ("request", "session")}
-    return {name: value for name, value in found.items() if value is not None}
+    told = {name: value for name, value in found.items() if value is not None}
+    return {name: value[:_LONGEST] if isinstance(value, str) else value for name, value in told.items()}
 
 
 def set_up_logs(level: str, form: Literal["text", "json"]) -> None:

@@ -240,7 +240,7 @@ class Legacy:
             except ProtocolError:
                 return
             if params.request_id is not None:
-                logger.debug("Request cancelled: %s", params.reason)
+                logger.debug("Request cancelled: %.200s", params.reason)
                 await sessions.cancel(session, params.request_id)
 
     def _new_call(

@@ -35,6 +35,12 @@ async def fail(text: str) -> str:
 
 
 @server.tool
+async def blame(text: str) -> str:
+    logger.info("Blamed: %s", text)
+    raise ValueError(text)
+
+
+@server.tool
 async def keep(text: str, ctx: Context) -> str:
     assert ctx.session is not None
     await ctx.session.set("text", text)

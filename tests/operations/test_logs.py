@@ -11,7 +11,7 @@ import trio
 
 from mcpd import Server
 from mcpd.logs import CallFilter, JsonFormatter, TextFormatter
-from tests.harness import serving
+from tests.harness import rpc, serving
 from tests.harness.process import process
 
 APP = "tests.operations.logging_app:server"
@@ -125,20 +125,83 @@ async def test_no_call_is_left_in_the_context_of_a_connection(autojump_clock, fr
     assert refused.request is None
 
 
+HOSTILE = "x\r\n12:00:00 CRITICAL mcpd: forged\x1b[2J\x1b[31m\x00\x7f\x85\x9b31m\u2028\u202e" + "y" * 500
+
+
+async def attack(served):
+    """What is logged of it, in every place that a client can write to."""
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}}
+    client = {"clientInfo": {"name": HOSTILE, "version": HOSTILE, "title": HOSTILE}}
+    await served.request("POST", json=rpc("initialize", {**hello, **client}, id=HOSTILE))
+    session = await served.initialize()
+    for arguments in ({"text": HOSTILE}, {HOSTILE: "x"}, {"text": {HOSTILE: 1}}):
+        await session.post("tools/call", {"name": "blame", "arguments": arguments}, id=HOSTILE)
+        await served.call("blame", arguments)
+    for method, params in ((HOSTILE, {}), ("tools/call", {"name": HOSTILE}), ("prompts/get", {"name": HOSTILE})):
+        await session.post(method, params, id=HOSTILE)
+    await session.post("resources/read", {"uri": HOSTILE}, id=HOSTILE)
+    await session.notify("notifications/cancelled", {"requestId": HOSTILE, "reason": HOSTILE})
+    # What may stand in a header, as the escape character may not.
+    raw = HOSTILE.encode("latin-1", "ignore").translate(None, b"\r\n\x00\x1b\x7f").decode("latin-1")
+    for name in (
+        "Host",
+        "Origin",
+        "Authorization",
+        "Mcp-Session-Id",
+        "MCP-Protocol-Version",
+        "Forwarded",
+        "User-Agent",
+    ):
+        await served.request("POST", headers={name: raw}, json=rpc("ping", id=1))
+    for name in ("Host", "Origin", "X-Anything"):
+        async with served.connect() as connection:
+            await connection.send_bytes(b"GET /mcp HTTP/1.1\r\n%s: a\x1b[31mb\r\n\r\n" % name.encode(), "GET")
+            assert (await connection.response()).status == 400
+    await served.request("GET", "/%1b%5b2J%0d%0aCRITICAL")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+async def test_nobody_can_forge_a_line_or_move_a_cursor(front, form):
+    options = ["--front", front, "--log-level", "debug", "--log-format", form]
+    with process(APP, *options, allow_traceback=True) as served, trio.fail_after(60):
+        await attack(served)
+        served.popen.terminate()
+        assert await trio.to_thread.run_sync(served.wait) == 0
+        log = served.stderr
+    assert re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\ufffd]", log) == []
+    assert "forged" in log, "it is told, in its place"
+    lines = [line for line in log.split("\n")[:-1] if not line.startswith("mcpd ")]
+    if form == "json":
+        for line in lines:
+            assert json.loads(line).keys() >= {"time", "level", "logger", "message"}
+    else:
+        for line in lines:
+            assert re.match(r"    |\d\d:\d\d:\d\d (DEBUG|INFO|WARNING|ERROR) +[\w.]+: ", line), line
+
+
 @pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()])
 def test_one_event_is_one_line_whatever_is_in_it(formatter):
-    record = logging.LogRecord("mcpd", logging.INFO, "", 0, "a %s b", ("\r\n\x00\x1b[31m\x85\u2028x",), None)
-    record.request, record.session = "7\n8", "s"
+    record = logging.LogRecord("mcpd", logging.INFO, "", 0, "a %s b", (HOSTILE + "\udcff",), None)
+    record.request, record.session = HOSTILE, "s"
     line = formatter.format(record)
-    assert len(line.splitlines()) == 1 or (isinstance(formatter, JsonFormatter) and "\n" not in line)
+    assert len(line.splitlines()) == 1
+    assert line.isprintable() or "\udcff" in line
 
 
-def test_the_text_of_an_exception_cannot_begin_a_line():
+@pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()])
+def test_what_is_below_a_line_cannot_look_like_one(formatter):
     try:
-        raise ValueError(FORGED + "\x1b[2J")
+        raise ValueError(HOSTILE)
     except ValueError:
-        record = logging.LogRecord("mcpd", logging.ERROR, __file__, 1, "A tool failed", None, sys.exc_info())
-    first, *rest = TextFormatter().format(record).splitlines()
-    assert first.endswith("A tool failed")
-    assert any("all is lost" in line for line in rest)
-    assert all(line.startswith("    ") and "\x1b" not in line for line in rest), rest
+        record = logging.LogRecord("mcpd", logging.ERROR, "", 0, "failed", None, sys.exc_info(), sinfo="Stack:\nhere")
+    # Another handler has formatted it before, and logging keeps what it made of it.
+    logging.Formatter().format(record)
+    first, *below = formatter.format(record).splitlines()
+    assert "failed" in first
+    if isinstance(formatter, JsonFormatter):
+        assert below == []
+        assert json.loads(first)["stack"] == "Stack:\nhere"
+        assert json.loads(first)["traceback"].count("forged") == 1
+    else:
+        assert len(below) > 4
+        assert all(line.startswith("    ") and line.isprintable() for line in below)
