@@ -21,9 +21,9 @@ from mcpd import collector
 from mcpd.apps import load_app
 from mcpd.errors import SettingError, StoreError, only
 from mcpd.fronts.http import metrics_host, new_endpoint, serve
-from mcpd.fronts.sockets import LISTENER, METRICS_LISTENER, bind, bound, inherited, url
+from mcpd.fronts.sockets import LISTENER, METRICS_LISTENER, bind, bound, url
 from mcpd.fronts.stdio import serve_stdio, take_stdout
-from mcpd.fronts.workers import Workers, parent_gone
+from mcpd.fronts.workers import FOLDER, Workers, parent_gone
 from mcpd.logs import set_up_logs
 from mcpd.memory import worker_limit
 from mcpd.operate import redis_option, sessions_command, store_url
@@ -197,7 +197,7 @@ def serve_command(
         return
     server = _load(app)
     if workers > 1:
-        if inherited() is None:
+        if FOLDER not in os.environ:
             sys.exit(_serve_workers(workers, server, settings))
         settings = msgspec.structs.replace(settings, memory_limit=worker_limit(settings.memory_limit, workers))
     trio.run(_serve_http, server, settings)
@@ -286,7 +286,7 @@ async def _serve_http(server: Server, settings: Settings) -> None:
                 )
             )
             collector.settle()
-            if inherited() is None:
+            if FOLDER not in os.environ:
                 _say(server, settings, where)
 
 

@@ -27,10 +27,10 @@ UNIX: Final = "unix:"
 
 
 def inherited(variable: str = LISTENER) -> socket.socket | None:
-    """The socket that a parent has bound for this process; None when there is no parent."""
-    descriptor = os.environ.get(variable)
-    # A copy: each use of it is closed on its own.
-    return None if descriptor is None else socket.socket(fileno=os.dup(int(descriptor)))
+    """The socket that a parent has bound for this process, to whoever asks first; None when there is none."""
+    descriptor = os.environ.pop(variable, None)
+    # The descriptor itself: while there is a copy, the kernel goes on accepting connections that nobody will serve.
+    return None if descriptor is None else socket.socket(fileno=int(descriptor))
 
 
 @contextmanager

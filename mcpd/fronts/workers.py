@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger("mcpd.workers")
 FOLDER: Final = "MCPD_WORKER_FOLDER"
-"""Tells a worker in which folder the workers' own metrics are."""
+"""Tells a worker that it is one, and in which folder the workers' own metrics are."""
 PARENT: Final = "MCPD_WORKER_PARENT"
 """Tells a worker which file descriptor ends when its parent does."""
 _BACKLOG: Final = 1024

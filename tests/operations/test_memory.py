@@ -210,9 +210,9 @@ def test_workers_share_the_limit(tmp_path):
         for number, status in ((1, 200), (4, 503)):
             options = [*limit, "--workers", str(number), "--store", redis.url(), "--state-keys", "k" * 32]
             with process(None, *options) as served:
-                response = httpx.post(served.url, headers=headers, json=rpc("initialize", INITIALIZE, id=1))
+                response = httpx.post(served.url, headers=headers, json=rpc("initialize", INITIALIZE, id=1), timeout=60)
                 assert response.status_code == status, response.text
-                page = Page(httpx.get(served.url.removesuffix("/mcp") + "/metrics").text)
+                page = Page(httpx.get(served.url.removesuffix("/mcp") + "/metrics", timeout=60).text)
                 assert page("mcpd_sessions_rejected_total", reason="memory") == (status == 503)
     finally:
         redis.kill()
