@@ -343,7 +343,7 @@ async def test_calls_over_it_count_as_all_others_do(front, autojump_clock):
         refused: dict[str, Any] = {}
         while refused.get("id") != 6:
             refused = await client.stream.message()
-        assert "Too many calls" in refused["error"]["message"]
+        assert "too many calls" in refused["error"]["message"]
         await trio.sleep(6)
         assert not http.endpoint.calls
 
