@@ -67,6 +67,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     max_tasks_per_principal: Annotated[int, Meta(description="How many of the tasks may be of one principal.")] = 0
     max_handles_per_principal: Annotated[int, Meta(description="How many of the handles may be of one principal.")] = 0
+    initialize_rate: Annotated[
+        int,
+        Meta(
+            description="How many sessions one principal may open in a minute, a sixth of them at once; further ones "
+            "get 429. 0 is no limit."
+        ),
+    ] = 0
     memory_limit: Annotated[
         int,
         Meta(
@@ -201,10 +208,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} must be at least 1, not {getattr(self, name)!r}")
-        for name in _SHARED:
-            if getattr(self, f"max_{name}_per_principal") < 0:
-                wrong = getattr(self, f"max_{name}_per_principal")
-                raise SettingError(f"max_{name}_per_principal must not be negative, but is {wrong!r}")
+        for name in (*(f"max_{what}_per_principal" for what in _SHARED), "initialize_rate"):
+            if getattr(self, name) < 0:
+                raise SettingError(f"{name} must not be negative, but is {getattr(self, name)!r}")
         if not self.path.startswith("/") or "?" in self.path or "#" in self.path:
             raise SettingError(f"path must start with '/' and have no query, but is {self.path!r}")
         if not 0 <= self.port <= 65535:
@@ -262,6 +268,7 @@ class Options(TypedDict, total=False):
     max_streams_per_principal: int
     max_tasks_per_principal: int
     max_handles_per_principal: int
+    initialize_rate: int
     memory_limit: int
     sessions: bool
     heartbeat: float

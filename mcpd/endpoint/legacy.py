@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import trio
 
 from mcpd.endpoint.guard import refusal
+from mcpd.endpoint.rate import Rate
 from mcpd.endpoint.reply import Reply
 from mcpd.endpoint.stream import HEADERS, EventStream
-from mcpd.errors import INVALID_REQUEST, ProtocolError, StoreError
+from mcpd.errors import INVALID_REQUEST, LimitError, ProtocolError, StoreError
 from mcpd.protocol import jsonrpc, requests
 from mcpd.protocol import sse as sse_encoding
 from mcpd.protocol.jsonrpc import Message, MessageError
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.protocol.requests import Meta
     from mcpd.protocol.revisions import Revision
-    from mcpd.server.principal import Principal
+    from mcpd.server.principal import Owner, Principal
     from mcpd.sessions.sessions import Session
 
 logger: Final = logging.getLogger("mcpd.http")
@@ -57,6 +58,7 @@ class Legacy:
     def __init__(self, endpoint: Endpoint) -> None:
         """Args: *endpoint*: the whole."""
         self._endpoint = endpoint
+        self._rate = Rate(endpoint.settings.initialize_rate / 60) if endpoint.settings.initialize_rate else None
         self._events = endpoint.store.events if endpoint.settings.resumable else None
 
     # ----- POST
@@ -168,6 +170,7 @@ class Legacy:
             nonlocal gone
             gone = True
 
+        self._check_rate(post.owner)
         post.exchange.on_close(left)
         if endpoint.settings.sessions:
             session_id = await endpoint.sessions.create(
@@ -190,6 +193,17 @@ class Legacy:
                 await endpoint.sessions.end(session, "aborted")
         outcome = "cancelled" if gone else "ok"
         endpoint.core.meter.request("legacy", "initialize", outcome, trio.current_time() - began)
+
+    def _check_rate(self, owner: Owner) -> None:
+        """Raise LimitError if the client initializes too often."""
+        if self._rate is None or not owner:
+            return
+        wait = self._rate.take(owner, trio.current_time())
+        if wait:
+            self._endpoint.core.meter.rejected["sessions"]["rate"] += 1
+            often = self._endpoint.settings.initialize_rate
+            message = f"This client opens more than {often} sessions a minute; let it go on with those it has"
+            raise LimitError(message, limit="initialize_rate", own=True, retry_after=wait)
 
     async def _session(self, headers: Headers, checked: Checked, principal: Principal | None) -> Session | None:
         """The session this exchange belongs to; None only where legacy clients are served without.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -20,7 +21,24 @@ _PASSES: Final = (Exception, trio.Cancelled, KeyboardInterrupt, CallEndedError)
 """What goes on as it is: everything else that a handler raises would stop the server."""
 
 
-async def invoke(signature: Signature, arguments: Any, context: Context, limiter: trio.CapacityLimiter) -> Any:
+def checked_timeout(timeout: float | None) -> float | None:
+    """The seconds that a handler may take.
+
+    Raises:
+      ValueError: that is no time.
+    """
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise ValueError(f"timeout must be more than 0 seconds, or None for no limit, not {timeout!r}")
+    return timeout
+
+
+async def invoke(
+    signature: Signature,
+    arguments: Any,
+    context: Context,
+    limiter: trio.CapacityLimiter,
+    timeout: float | None = None,
+) -> Any:
     """Call the handler and return what it returns.
 
     A plain function runs in a thread, of which *limiter* allows so many at once. When its call is cancelled it runs to
@@ -28,8 +46,13 @@ async def invoke(signature: Signature, arguments: Any, context: Context, limiter
     `CallEndedError` in it at once.
 
     Raises:
+      ToolError: it has taken longer than *timeout* seconds, and was cancelled.
       RuntimeError: it raised what is no `Exception` and would stop the server, as asyncio's cancellation.
     """
+    if timeout is not None:
+        with trio.move_on_after(timeout):
+            return await invoke(signature, arguments, context, limiter)
+        raise ToolError(f"It did not finish within the {timeout:g} s it may take")
     try:
         if signature.is_async:
             value = signature.call(arguments, context)

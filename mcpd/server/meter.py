@@ -47,11 +47,11 @@ class Meter:
         self.sessions_ended: dict[str, int] = dict.fromkeys(("deleted", "expired", "evicted", "aborted", "shutdown"), 0)
         """By reason. What expires or is evicted the store counts. Aborted: the client was gone before it got the ID."""
         self.rejected: dict[str, dict[str, int]] = {
-            "sessions": dict.fromkeys(("full", "principal", "store", "memory"), 0),
+            "sessions": dict.fromkeys(("full", "principal", "rate", "store", "memory"), 0),
             **{what: dict.fromkeys(("full", "principal"), 0) for what in ("calls", "streams", "tasks", "handles")},
         }
-        """By what, and by reason: all are in use, the principal has its share, the store cannot be reached, this
-        process is short of memory."""
+        """By what, and by reason: all are in use, the principal has its share or comes too often, the store cannot be
+        reached, this process is short of memory."""
         self.streams: dict[str, int] = dict.fromkeys(("get", "listen", "post", "resume", "sse"), 0)
         """Open streams by kind."""
         self.store_operations: dict[str, Histogram] = defaultdict(Histogram)

@@ -12,7 +12,7 @@ from mcpd.protocol.types import ContentBlock, GetPromptResult, Icon, Prompt, Pro
 from mcpd.server import downgrade
 from mcpd.server.content import sendable
 from mcpd.server.context import Context
-from mcpd.server.invoke import invoke, translated
+from mcpd.server.invoke import checked_timeout, invoke, translated
 from mcpd.server.principal import scopes_needed
 from mcpd.server.signature import signature_of
 
@@ -38,10 +38,12 @@ class PromptEntry:
         icons: Sequence[Icon],
         meta: dict[str, Any] | None,
         scopes: Iterable[str] = (),
+        timeout: float | None = None,
     ) -> None:
         """Raises SignatureError for what can never work, saying why."""
         self.signature = signature_of(function, context_type=Context, name=name)
         self.scopes = scopes_needed(scopes)
+        self._timeout = checked_timeout(timeout)
         self.name = self.signature.name
         arguments = [
             PromptArgument(parameter.name, description=parameter.description, required=parameter.required)
@@ -78,7 +80,7 @@ class PromptEntry:
         except msgspec.ValidationError as exc:
             raise ProtocolError(INVALID_PARAMS, self.signature.explain(exc)) from None
         try:
-            value = await invoke(self.signature, given, context, limiter)
+            value = await invoke(self.signature, given, context, limiter, self._timeout)
             rendered = _result(value)
         except (Exception, SystemExit) as exc:  # noqa: BLE001 - whatever a handler does, its client gets one answer
             raise translated(f"Prompt {self.name!r}", exc) from None

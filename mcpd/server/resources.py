@@ -24,7 +24,7 @@ from mcpd.protocol.types import (
 from mcpd.server import downgrade
 from mcpd.server.content import sendable
 from mcpd.server.context import Context
-from mcpd.server.invoke import invoke, translated
+from mcpd.server.invoke import checked_timeout, invoke, translated
 from mcpd.server.principal import scopes_needed
 from mcpd.server.signature import SignatureError, signature_of
 from mcpd.server.uri_template import UriTemplate
@@ -58,12 +58,14 @@ class ResourceEntry:
         size: int | None,
         meta: dict[str, Any] | None,
         scopes: Iterable[str] = (),
+        timeout: float | None = None,
         cache_ttl: float | None = None,
         cache_scope: Literal["private", "public"] | None = None,
     ) -> None:
         """Raises SignatureError if the parameters are not the template's variables, ValueError for what is no URI."""
         self.signature = signature_of(function, context_type=Context, name=name)
         self.scopes = scopes_needed(scopes)
+        self._timeout = checked_timeout(timeout)
         if cache_ttl is not None and not 0 <= cache_ttl < math.inf:
             raise ValueError(f"cache_ttl must be 0 seconds or more, not {cache_ttl!r}")
         if cache_scope not in {None, "private", "public"}:
@@ -145,7 +147,7 @@ class ResourceEntry:
         except msgspec.ValidationError:
             raise not_found(uri, call.revision) from None
         try:
-            value = await invoke(self.signature, arguments, context, limiter)
+            value = await invoke(self.signature, arguments, context, limiter, self._timeout)
             result = None if value is None else self._result(value, uri)
         except (Exception, SystemExit) as exc:  # noqa: BLE001 - whatever a handler does, its client gets one answer
             raise translated(f"Resource {self.uri!r}", exc) from None

@@ -112,6 +112,7 @@ class Server:
         task: TaskSupport | None = None,
         task_later: bool = False,
         scopes: Sequence[str] = (),
+        timeout: float | None = None,
     ) -> Callable[[F], F]: ...
     def tool(self, function: Callable[..., Any] | None = None, /, **options: Any) -> object:
         """Offer a function as a tool: ``@server.tool``, or with arguments. The function itself is returned unchanged.
@@ -148,6 +149,7 @@ class Server:
         task: TaskSupport | None = None,
         task_later: bool = False,
         scopes: Sequence[str] = (),
+        timeout: float | None = None,
     ) -> None:
         """Offer a function as a tool.
 
@@ -168,11 +170,14 @@ class Server:
           scopes: what a caller must have been granted, all of it. The tool is listed to all, and its call without them
             answered with 403 and a challenge, so that a client can ask its user for more. Over HTTP without
             authorization nobody has a scope; on stdio and in-process there is none to have.
+          timeout: seconds that one call may take, in each round, with the time its client takes to answer questions.
+            Then it is cancelled, and the result says so with ``isError``. A plain function runs on in its thread,
+            unobserved. By default there is no limit.
 
         Raises:
           SignatureError: its signature can never work, with the reason.
           SchemaError: a raw schema can never work.
-          ValueError: there is a tool of this name, or a scope is none.
+          ValueError: there is a tool of this name, or a scope is none, or *timeout* is not more than 0.
         """
         entry = ToolEntry(
             function,
@@ -188,6 +193,7 @@ class Server:
             task=task,
             task_later=task_later,
             scopes=scopes,
+            timeout=timeout,
         )
         self.tools.add(entry.name, entry)
 
@@ -214,6 +220,7 @@ class Server:
         size: int | None = None,
         meta: dict[str, Any] | None = None,
         scopes: Sequence[str] = (),
+        timeout: float | None = None,
         cache_ttl: float | None = None,
         cache_scope: Literal["private", "public"] | None = None,
     ) -> Callable[[F], F]:
@@ -232,6 +239,7 @@ class Server:
                 size=size,
                 meta=meta,
                 scopes=scopes,
+                timeout=timeout,
                 cache_ttl=cache_ttl,
                 cache_scope=cache_scope,
             )
@@ -253,6 +261,7 @@ class Server:
         size: int | None = None,
         meta: dict[str, Any] | None = None,
         scopes: Sequence[str] = (),
+        timeout: float | None = None,
         cache_ttl: float | None = None,
         cache_scope: Literal["private", "public"] | None = None,
     ) -> None:
@@ -273,6 +282,7 @@ class Server:
           size: in bytes, if it is known.
           meta: ``_meta`` of the resource.
           scopes: what a caller must have been granted to read it, or hear of its updates; see `add_tool`.
+          timeout: seconds that reading it may take, see `add_tool`; then there is an error.
           cache_ttl: how many seconds modern clients may keep what they have read; by default as the setting says, or
             not at all if it needs scopes. A `ReadResourceResult` that the function returns has the last word.
           cache_scope: whether they may share it between users, ``"private"`` or ``"public"``; by default the same.
@@ -294,6 +304,7 @@ class Server:
             size=size,
             meta=meta,
             scopes=scopes,
+            timeout=timeout,
             cache_ttl=cache_ttl,
             cache_scope=cache_scope,
         )
@@ -322,6 +333,7 @@ class Server:
         icons: Sequence[Icon] = (),
         meta: dict[str, Any] | None = None,
         scopes: Sequence[str] = (),
+        timeout: float | None = None,
     ) -> Callable[[F], F]: ...
     def prompt(self, function: Callable[..., Any] | None = None, /, **options: Any) -> object:
         """Offer what a function returns as a prompt: ``@server.prompt``, or with the arguments of `add_prompt`."""
@@ -342,6 +354,7 @@ class Server:
         icons: Sequence[Icon] = (),
         meta: dict[str, Any] | None = None,
         scopes: Sequence[str] = (),
+        timeout: float | None = None,
     ) -> None:
         """Offer what a function returns as a prompt.
 
@@ -356,13 +369,21 @@ class Server:
           icons: to show for it.
           meta: ``_meta`` of the prompt.
           scopes: what a caller must have been granted to get it; see `add_tool`.
+          timeout: seconds that it may take, see `add_tool`; then there is an error.
 
         Raises:
           SignatureError: its signature can never work, with the reason.
           ValueError: there is a prompt of this name, or a scope is none.
         """
         entry = PromptEntry(
-            function, name=name, title=title, description=description, icons=icons, meta=meta, scopes=scopes
+            function,
+            name=name,
+            title=title,
+            description=description,
+            icons=icons,
+            meta=meta,
+            scopes=scopes,
+            timeout=timeout,
         )
         self.prompts.add(entry.name, entry)
 

@@ -12,7 +12,7 @@ from mcpd.errors import CapabilityError, ClientError, ToolError
 from mcpd.protocol.types import CallToolResult, Icon, TextContent, Tool, ToolAnnotations, ToolExecution
 from mcpd.server import downgrade
 from mcpd.server.context import Context
-from mcpd.server.invoke import invoke, log_failure, meant, translated
+from mcpd.server.invoke import checked_timeout, invoke, log_failure, meant, translated
 from mcpd.server.principal import scopes_needed
 from mcpd.server.results import ResultError, ResultShape
 from mcpd.server.schema import HeaderParameter, check_schema, header_parameters
@@ -49,6 +49,7 @@ class ToolEntry:
         task: TaskSupport | None,
         task_later: bool,
         scopes: Iterable[str] = (),
+        timeout: float | None = None,
     ) -> None:
         """Raises SignatureError, SchemaError or ValueError for what can never work, saying why."""
         if input_schema is None:
@@ -73,6 +74,7 @@ class ToolEntry:
         self.task: TaskSupport | None = task
         self.task_later = task_later
         self.scopes = scopes_needed(scopes)
+        self._timeout = checked_timeout(timeout)
         self._tool = Tool(
             name=self.name,
             title=title,
@@ -108,7 +110,7 @@ class ToolEntry:
         except msgspec.ValidationError as exc:
             return _failed(self.signature.explain(exc))
         try:
-            value = await invoke(self.signature, given, context, limiter)
+            value = await invoke(self.signature, given, context, limiter, self._timeout)
             rendered = self._shape.render(value, wrap=not call.revision.bare_structure)
         except ResultError as exc:
             log_failure(f"Tool {self.name!r}", exc)

@@ -8,6 +8,7 @@ import trio
 
 from mcpd import Context, Server, Settings
 from mcpd.endpoint.proxies import owner_of
+from mcpd.endpoint.rate import Rate
 from mcpd.errors import SettingError
 from tests.harness import modern_request, rpc, serving
 from tests.operations.pages import read
@@ -213,3 +214,41 @@ async def test_one_client_cannot_take_all_handles(front, autojump_clock):
         page = await read(http.endpoint)
         assert page("mcpd_handles_rejected_total", reason="principal") == 1
         assert page("mcpd_handles_rejected_total", reason="full") == 1
+
+
+async def test_one_client_cannot_open_sessions_without_end(front, autojump_clock):
+    async with serving(new_server(), front=front, initialize_rate=60, **BEHIND_A_PROXY) as http:
+
+        async def initialize(by: dict[str, str]) -> Any:
+            params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+            return await http.request("POST", json=rpc("initialize", params, id=1), headers=by)
+
+        for _ in range(10):
+            assert (await initialize(ADA)).status == 200
+        refused(await initialize(ADA), 429, "initialize_rate")
+        assert (await initialize(BOB)).status == 200
+        assert await http.endpoint.sessions.records.count() == 11
+        assert http.endpoint.core.meter.rejected["sessions"]["rate"] == 1
+        await trio.sleep(1)
+        assert (await initialize(ADA)).status == 200
+        refused(await initialize(ADA), 429, "initialize_rate")
+        await trio.sleep(60)
+        for _ in range(10):
+            assert (await initialize(ADA)).status == 200
+
+
+def test_a_bucket_is_forgotten_once_it_is_full():
+    rate = Rate(10.0)
+    now = 0.0
+    for number in range(100_000):
+        now += 0.01
+        assert rate.take(f"client {number}", now) == 0
+        assert len(rate) <= 11, "no more than came within a tenth of a second"
+    assert [rate.take("often", now) for _ in range(100)] == [0] * 100
+    wait = rate.take("often", now)
+    assert wait == pytest.approx(0.1)
+    assert rate.take("often", now + wait) == 0
+    rare = Rate(1 / 60)
+    assert rare.take("a", now) == 0
+    assert rare.take("a", now) == pytest.approx(60)
+    assert rare.take("a", now + 60) == 0

@@ -365,7 +365,8 @@ async def test_a_request_in_flight_counts_once_it_is_answered(autojump_clock, fr
         assert page("mcpd_requests_total", era=kind, method="tools/call", outcome="ok") == 1
 
 
-async def test_workers_that_do_not_answer_make_no_empty_page(autojump_clock, tmp_path):
+async def test_workers_that_do_not_answer_make_no_empty_page(tmp_path, monkeypatch):
+    monkeypatch.setattr("mcpd.fronts.siblings._PATIENCE", 0.1)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "1.sock"))
         silent.listen()

@@ -129,7 +129,7 @@ async def test_a_value_that_is_nested_without_end_is_an_error_and_no_crash():
     schema = {"type": "object", "$defs": {"l": {"type": "array", "items": {"$ref": "#/$defs/l"}}}}
     schema["properties"] = {"l": {"$ref": "#/$defs/l"}}
     value: Any = []
-    for _ in range(400):
+    for _ in range(240):
         value = [value]
     server = Server("s")
     server.add_tool(take, input_schema=schema)
@@ -462,3 +462,63 @@ async def test_what_a_call_does_changes_no_list():
         await peer.call("look")
         await peer.call("fail", {"how": "tool"})
         assert await peer.result("tools/list") == before
+
+
+# ----- How long one may take
+
+
+@every_revision
+async def test_what_takes_too_long_is_cancelled_and_says_so(revision, autojump_clock):
+    server = Server("slow", version="1")
+    cancelled: list[str] = []
+
+    async def rest(what: str) -> str:
+        try:
+            await trio.sleep(30)
+        except trio.Cancelled:
+            cancelled.append(what)
+            raise
+        return what
+
+    @server.tool(timeout=2.5)
+    async def wait(seconds: float) -> str:
+        return await rest("tool") if seconds > 2.5 else "in time"
+
+    @server.tool(timeout=1)
+    def block() -> str:
+        trio.from_thread.run(trio.sleep, 5)
+        return "too late"
+
+    @server.resource("slow://{name}", timeout=3)
+    async def read(name: str) -> str:
+        return await rest(name)
+
+    @server.prompt(timeout=4)
+    async def ask() -> str:
+        return await rest("prompt")
+
+    async with talking(server, revision) as peer:
+        began = trio.current_time()
+        result = await peer.result("tools/call", {"name": "wait", "arguments": {"seconds": 9}})
+        assert result["isError"]
+        assert result["content"][0]["text"] == "It did not finish within the 2.5 s it may take"
+        result = await peer.result("tools/call", {"name": "wait", "arguments": {"seconds": 1}})
+        assert result["content"][0]["text"] == "in time"
+        assert (await peer.result("tools/call", {"name": "block", "arguments": {}}))["isError"]
+        for method, params in ("resources/read", {"uri": "slow://resource"}), ("prompts/get", {"name": "ask"}):
+            error = await peer.error(method, params)
+            assert error["code"] == -32603
+            assert "did not finish within" in error["message"]
+        assert trio.current_time() - began == pytest.approx(2.5 + 1 + 3 + 4)
+        assert cancelled == ["tool", "resource", "prompt"]
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
+def test_a_timeout_is_a_time(timeout):
+    server = Server("slow", version="1")
+    with pytest.raises(ValueError, match="timeout must be more than 0 seconds"):
+        server.add_tool(nothing, timeout=timeout)
+    with pytest.raises(ValueError, match="timeout must be more than 0 seconds"):
+        server.add_prompt(nothing, timeout=timeout)
+    with pytest.raises(ValueError, match="timeout must be more than 0 seconds"):
+        server.add_resource("a://b", nothing, timeout=timeout)

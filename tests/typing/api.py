@@ -139,6 +139,7 @@ def plain(text: str, times: int = 1) -> str:
     meta={"example.com/x": 1},
     task="optional",
     scopes=["places:read"],
+    timeout=30,
 )
 async def search(  # noqa: PLR0917 - a tool's parameters are named by its caller
     where: Place,
