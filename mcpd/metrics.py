@@ -90,14 +90,17 @@ class _Counts(Collector):
         requests = CounterMetricFamily(
             "mcpd_requests", "Requests answered, by era, method and outcome.", labels=["era", "method", "outcome"]
         )
-        for (era, method, outcome), number in meter.requests.items():
-            requests.add_metric([era, method, outcome], number)
+        for era, methods in meter.requests.items():
+            for method, counted in methods.items():
+                for outcome, number in counted.outcomes.items():
+                    requests.add_metric([era, method, outcome], number)
         yield requests
         durations = HistogramMetricFamily(
             "mcpd_request_duration_seconds", "Time from a request to its answer.", labels=["era", "method"]
         )
-        for (era, method), histogram in meter.durations.items():
-            durations.add_metric([era, method], list(_buckets(histogram)), sum_value=histogram.total)
+        for era, methods in meter.requests.items():
+            for method, counted in methods.items():
+                durations.add_metric([era, method], list(_buckets(counted)), sum_value=counted.total)
         yield durations
         yield _counters("mcpd_tool_invocations", "Calls of tools.", "tool", meter.tools)
         yield _counters("mcpd_tool_invocation_failures", "Calls of tools that failed.", "tool", meter.tool_failures)

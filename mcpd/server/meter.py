@@ -32,13 +32,22 @@ class Histogram:
         self.total += seconds
 
 
+class Requests(Histogram):
+    """The requests of one method: how long they took, and how they ended."""
+
+    __slots__ = ("outcomes",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outcomes: dict[str, int] = defaultdict(int)
+        """``ok``, ``error`` or ``cancelled``. A tool's ``isError`` is a result: ok."""
+
+
 class Meter:
     """All counts of one server."""
 
     def __init__(self) -> None:
-        self.requests: dict[tuple[str, str, str], int] = defaultdict(int)
-        """By era, method and outcome: ``ok``, ``error`` or ``cancelled``. A tool's ``isError`` is a result: ok."""
-        self.durations: dict[tuple[str, str], Histogram] = defaultdict(Histogram)
+        self.requests: dict[str, dict[str, Requests]] = {era: defaultdict(Requests) for era in ("legacy", "modern")}
         """By era and method."""
         self.tools: dict[str, int] = defaultdict(int)
         self.tool_failures: dict[str, int] = defaultdict(int)
@@ -67,7 +76,8 @@ class Meter:
 
     def request(self, era: str, method: str, outcome: str, seconds: float) -> None:
         """A request was answered, or ended without an answer."""
-        self.requests[era, method, outcome] += 1
-        histogram = self.durations[era, method]
-        histogram.counts[bisect_left(BUCKETS, seconds)] += 1
-        histogram.total += seconds
+        requests = self.requests[era][method]
+        requests.outcomes[outcome] += 1
+        # `observe` without the call: this is done for every request.
+        requests.counts[bisect_left(BUCKETS, seconds)] += 1
+        requests.total += seconds
