@@ -221,6 +221,8 @@ class UriTemplate:
         if self._form_mark:
             last |= {index for index, character in enumerate(uri) if character == self._form_mark}
         ends = [last]
+        # A percent-encoded character belongs to one part as a whole.
+        inside = {index + offset for index, character in enumerate(uri) if character == "%" for offset in (1, 2)}
         for part in reversed(self._parts):
             after = ends[-1]
             if isinstance(part, _Literal):
@@ -228,6 +230,7 @@ class UriTemplate:
                 starts = {end - size for end in after if uri.startswith(part.text, end - size) and end >= size}
             else:
                 starts = _starts(uri, part.stops, after)
+            starts -= inside
             if not starts:
                 return None
             ends.append(starts)

@@ -41,6 +41,11 @@ from mcpd.server.uri_template import MAX_URI_LENGTH, UriTemplate, UriTemplateErr
         ("note://{name}", "note://%FF", None),
         ("note://{name}", "note://%zz", None),
         ("note://{name}", "note://a%", None),
+        # An encoded character is not taken apart.
+        ("x://{a}{b}", "x://a%20", {"a": "a", "b": " "}),
+        ("x://{a}{b}", "x://%7B%7D", {"a": "{", "b": "}"}),
+        ("x://{a}{b}", "x://%20", None),
+        ("x://{a}0", "x://a%20", None),
         # Traversal.
         ("note://{name}", "note://a%2Fb", None),
         ("note://{name}", "note://a%2fb", None),
