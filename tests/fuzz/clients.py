@@ -120,6 +120,7 @@ class Fuzzer:
         self.event_ids = ["0.1", "x.1"]
         self._kept: Connection | None = None
         self._said = b""
+        self._ended = ""
 
     async def run(self, until: float) -> None:
         """Go on until that time of Trio's clock."""
@@ -135,7 +136,7 @@ class Fuzzer:
         }
         try:
             while trio.current_time() < until:
-                step = self.source.choices(list(steps), list(steps.values()))[0]
+                step = self.source.choices(list(steps), list(steps.values()))[0] if self.sessions else self.initialize
                 self.outcomes.actions[step.__name__] += 1
                 began = trio.current_time()
                 try:
@@ -216,8 +217,9 @@ class Fuzzer:
             await self._look(await connection.stream(within=WITHIN), leave=self.source.random() * 0.5)
 
     async def delete(self) -> None:
-        """End a session."""
+        """End a session; what it is asked for next is an error, and after that it is forgotten."""
         fields = self.fields()
+        self._ended = fields["Mcp-Session-Id"]
         self._said = repr(fields).encode()
         response = await self.http.request("DELETE", headers=fields, within=WITHIN)
         self.judge(response.status, response.headers, response.body, None)
@@ -269,6 +271,8 @@ class Fuzzer:
         body = written(message) if whole else spoiled(written(message), self.source)
         self._said = body
         sent = message.get("id") if isinstance(message, dict) else None
+        if fields.get("Mcp-Session-Id") == self._ended:
+            self.sessions = [each for each in self.sessions if each[0] != self._ended]
         if whole or self.source.random() < 0.7:
             return await self._whole(fields, body, sent)
         await self._streamed(fields, body)

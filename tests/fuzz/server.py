@@ -45,8 +45,9 @@ OPTIONS: Final = [
 SETTLES_WITHIN: Final = 60.0
 """Seconds after the last client has gone within which a server must be as it was at its start."""
 _MIB: Final = 1024 * 1024
-_JUDGED_FROM: Final = 10.0
-"""Minutes that a run must take before its memory is judged: before, pools and caches are still filling."""
+_JUDGED_FROM: Final = 30.0
+"""Minutes that a run must take before its memory is judged. Streams that have ended are kept for five minutes, so only
+then has all that is kept come to its size in the second quarter."""
 _ALLOWED: Final = 4 * _MIB
 
 

@@ -10,6 +10,8 @@ from tests.fuzz.app import server
 from tests.fuzz.target import target
 from tests.harness import LEGACY, encode_request, modern_request, rpc, serving
 
+_SHORT: Final[dict[str, float]] = {"header_timeout": 3, "body_timeout": 3, "keep_alive": 3, "write_timeout": 5}
+"""Seconds of a mock clock, and yet each of them costs: background tasks wake up meanwhile."""
 _SESSION: Final = "the-session-of-the-input"
 """Stands in an input for the ID of a session that is there."""
 _STATUS: Final = re.compile(rb"HTTP/1\.1 (\d\d\d)[^\r\n]*\r\n")
@@ -111,7 +113,7 @@ def request(data: bytes) -> None:
 
 
 async def _drive(data: bytes) -> None:
-    async with serving(server, front="direct") as http:
+    async with serving(server, front="direct", **_SHORT) as http:
         session = await http.initialize(capabilities={"elicitation": {}})
         await wait_all_tasks_blocked()
         before = trio.lowlevel.current_statistics().tasks_living
@@ -119,7 +121,7 @@ async def _drive(data: bytes) -> None:
         connection = http.connect()
         await connection.send_bytes(data.replace(_SESSION.encode(), session.id.encode()))
         await connection.half_close()
-        with trio.move_on_after(120):
+        with trio.move_on_after(12):
             while piece := await connection._end.receive_some(65_536):
                 said += piece
         await connection.aclose()
@@ -127,7 +129,7 @@ async def _drive(data: bytes) -> None:
         assert not [status for status in statuses if status >= b"500"], bytes(said)
         assert b"-32603" not in said or b"-32603" in data, bytes(said)
         # Within this time calls have ended, questions have been given up, and all that waits has come to its end.
-        await trio.sleep(200)
+        await trio.sleep(20)
         await wait_all_tasks_blocked()
         assert trio.lowlevel.current_statistics().tasks_living == before
         assert not http.endpoint.calls
