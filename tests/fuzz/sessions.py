@@ -18,6 +18,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcpd_stores.memory import MemoryStore
+from mcpd_stores.redis import RedisStore
 from tests.fuzz.life import IDLE, Step, live, programs
 from tests.harness import Http, mentions
 from tests.stores.redis_server import RedisServer, keys_without_ttl, server, shift, until
@@ -50,9 +51,11 @@ def on_redis(redis: RedisServer, program: list[Step]) -> None:
         await until(condition, within=60.0)
 
     async def let_pass(https: list[Http], seconds: float) -> None:
-        # Step by step, as it goes by: what is in use is renewed meanwhile.
+        # Step by step, as it goes by: the index hears of what was used, and what is in use is renewed meanwhile.
         with redis.client() as client:
             for _ in range(round(seconds / 5)):
+                for store in stores:
+                    await store.refresh()
                 await trio.to_thread.run_sync(shift, client, 5.0)
                 for http in https:
                     sessions, leases = http.endpoint.sessions, http.endpoint.leases
@@ -60,13 +63,12 @@ def on_redis(redis: RedisServer, program: list[Step]) -> None:
                     assert leases._records is not None
                     await leases._records.renew(list(leases._held), ttl=IDLE)
 
-    async def run() -> None:
-        url = redis.url(
-            "timeout=30"
-        )  # on a busy machine the usual one would be an outage, of which the model knows nothing
-        await live(program, (url, url), settle, let_pass, [])
-
-    trio.run(run)
+    # On a busy machine the usual time-out would make an outage, of which the model knows nothing.
+    url = redis.url("timeout=30")
+    stores = (RedisStore(url), RedisStore(url))
+    with redis.client() as client:
+        client.flushall()  # what an earlier program has left that went wrong
+    trio.run(live, program, stores, settle, let_pass, [])
     with redis.client() as client:
         assert not keys_without_ttl(client)
         shift(client, IDLE + 1)
