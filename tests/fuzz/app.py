@@ -88,7 +88,10 @@ async def ask(ctx: Context) -> str:
 async def keep(key: str, value: Any, ctx: Context) -> Any:
     if ctx.session is None:
         raise ToolError("There is no session to keep it in")
-    await ctx.session.set(key, value)
+    try:
+        await ctx.session.set(key, value)
+    except ValueError as exc:
+        raise ToolError(str(exc)) from None
     return await ctx.session.get(key)
 
 
