@@ -25,6 +25,10 @@ Receive: TypeAlias = "Callable[[], Awaitable[Message]]"
 Send: TypeAlias = "Callable[[Message], Awaitable[None]]"
 
 logger: Final = logging.getLogger("mcpd.http")
+_LONGEST_REST: Final = 1024 * 1024
+"""Bytes of a refused body that are read away, so that its client reads the answer and the connection can go on."""
+_LINGER: Final = 0.5
+"""Seconds that they may take; the answer waits for that."""
 _AMBIGUOUS: Final = "Content-Length and Transfer-Encoding exclude each other"
 
 
@@ -123,6 +127,8 @@ class AsgiExchange:
         self._closed = False
         self._started = False
         self._complete = False
+        self._read = False
+        self._version: str = scope.get("http_version", "1.1")
 
     def use_up(self) -> None:
         """There is none."""
@@ -168,6 +174,7 @@ class AsgiExchange:
                 raise BodyTooLargeError(limit)
             pieces.append(piece)
             if not message.get("more_body", False):
+                self._read = True
                 break
         return b"".join(pieces) if len(pieces) != 1 else pieces[0]
 
@@ -179,8 +186,31 @@ class AsgiExchange:
         self._started = self._complete = True
         self._callback = None
         fields = [*headers, (b"content-length", b"%d" % len(body))] if status != 204 else list(headers)
+        if not self._read and (b"connection", b"close") not in fields and not await self._discard_body():
+            # A client that is not told so loses the request that it sends next (RFC 9112, section 9.6).
+            fields.append((b"connection", b"close"))
         await self._send({"type": "http.response.start", "status": status, "headers": fields})
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def _discard_body(self) -> bool:
+        """Read a body that nobody wants to its end, if it is not long; False when the connection cannot go on."""
+        headers = self.headers
+        length = headers.get(b"content-length")
+        if headers.get(b"transfer-encoding") is None and length in {None, "0"}:
+            return True
+        left = _LONGEST_REST
+        is_short = length is None or (len(length) < 10 and length.isdigit() and int(length) <= left)
+        if is_short and headers.get(b"expect") is None:  # who expects to be asked for it does not send it before
+            with trio.move_on_after(_LINGER):
+                while left >= 0:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        self._lost()
+                        break
+                    left -= len(message.get("body", b""))
+                    if not message.get("more_body", False):
+                        return True
+        return not self._version.startswith("1")  # a connection of HTTP/2 goes on in any case
 
     async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Start a response."""

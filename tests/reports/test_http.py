@@ -443,3 +443,23 @@ async def test_r58_what_is_no_message_is_refused(autojump_clock, rig: Rig, front
             error = response.json
         assert error["error"]["code"] == -32600
         assert error["id"] is None
+
+
+@pytest.mark.parametrize("size", [1_000, 60_000, 300_000, 3_000_000])
+@pytest.mark.parametrize("sent", [0.0, 0.5, 1.0])
+async def test_a_connection_goes_on_after_a_refusal_or_the_refusal_says_that_it_does_not(
+    autojump_clock, rig: Rig, front: str, size: int, sent: float
+):
+    """What followed a refusal on its connection was lost: it was closed, since the refused body was not there yet."""
+    refused = encode_request("POST", headers={"Origin": "https://evil.example"}, body=b"x" * size)
+    head = len(refused) - size
+    async with serving(rig.server, front=front) as http, http.connect() as connection:
+        await connection.send_bytes(refused[: head + round(size * sent)], "POST")
+        response = await connection.response(within=10)
+        assert response.status == 403
+        if response.headers.get("connection") == "close":
+            assert sent < 1.0 or size > 60_000
+            await connection.wait_closed(within=10)
+        else:
+            await connection.send_bytes(refused[head + round(size * sent) :])
+            assert (await connection.request("GET", "/health")).status == 200
