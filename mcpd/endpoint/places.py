@@ -47,8 +47,9 @@ class Places:
     def leave(self, owner: Owner, number: int = 1) -> None:
         """Leave places that were taken."""
         self._taken -= number
-        own = self._owners[owner] - number
+        # Who took none, for a batch without requests, may not be known any more.
+        own = self._owners.get(owner, 0) - number
         if own:
             self._owners[owner] = own
         else:
-            del self._owners[owner]
+            self._owners.pop(owner, None)

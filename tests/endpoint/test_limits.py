@@ -79,6 +79,22 @@ async def test_a_batch_is_taken_whole_or_not_at_all(front, autojump_clock):
         assert http.endpoint.call_places._owners == {}
 
 
+async def test_a_batch_without_requests_takes_no_place_and_leaves_none(front, autojump_clock):
+    async with serving(new_server(), front=front) as http:
+        session = await http.initialize("2025-03-26")
+        statuses: list[int] = []
+
+        async def send(message: Any) -> None:
+            statuses.append((await session.send(message)).status)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(send, [rpc("notifications/cancelled", {"requestId": "none"})] * (number + 1))
+                nursery.start_soon(send, rpc("ping", id=number))
+        assert sorted(statuses) == [200] * 20 + [202] * 20
+        assert http.endpoint.call_places._owners == {}
+
+
 @pytest.mark.parametrize("kind", ["get", "listen"])
 async def test_one_client_cannot_take_all_streams(front, autojump_clock, kind):
     listen = {"notifications": {"toolsListChanged": True}}
