@@ -26,7 +26,7 @@ class Place(Struct):
 
 
 @server.tool
-async def add(a: int, b: Annotated[int, Meta(ge=0)] = 1) -> int:
+async def add(a: Annotated[int, Meta(le=10**18)], b: Annotated[int, Meta(ge=0, le=10**18)] = 1) -> int:
     return a + b
 
 

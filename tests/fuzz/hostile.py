@@ -65,7 +65,12 @@ VALUES: Final[list[Any]] = [
         "<script>",
         "\r\nX: y",
     ),
-    *([0] * 3000, {str(number): number for number in range(3000)}, [[0, {"a": []}]] * 300, "=?base64?AA==?="),
+    *(
+        [0] * 3000,
+        {str(number): number for number in range(3000)},
+        [[0, {"a": []}] for _ in range(300)],
+        "=?base64?AA==?=",
+    ),
 ]
 BROKEN: Final[list[Any]] = [
     *(
