@@ -5,7 +5,8 @@ import socket
 import ssl
 import struct
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import trio
 import mcpd
 from mcpd import Context, Server
 from mcpd.errors import SettingError
+from mcpd.fronts.direct.listener import DirectFront
 from mcpd.fronts.direct.transport import LostError, SocketTransport
 from tests.fronts.client import Client, Response, call, request
 
@@ -282,6 +284,43 @@ async def test_drains():
         with pytest.raises(OSError, match="all attempts to connect"):
             await server.connect()
         await streaming.aclose()
+
+
+async def test_what_is_half_sent_or_kept_alive_does_not_hold_up_a_drain():
+    tools = Tools()
+    async with served(tools, drain_timeout=60, header_timeout=60, body_timeout=60) as server:
+        half_a_head, half_a_body, streaming = [await server.connect() for _ in range(3)]
+        await half_a_head.send_all(call("echo")[:20])
+        await half_a_body.send_all(call("echo")[:-1])
+        await streaming.send_all(call("flood", token=1))
+        await tools.began.wait()
+        server.stop.set()
+        # A stream that began before the drain has not said that its connection ends, but it does.
+        while await streaming.receive_some(100_000):
+            pass
+        assert b"408" in await half_a_head.receive_some(1000)
+        await half_a_body.aclose()
+        await server.done.wait()
+
+
+async def test_what_does_not_end_is_cut_off():
+    class Stuck:
+        settings = mcpd.Settings()
+
+        async def __call__(self, exchange: object) -> None:
+            await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        stop = trio.Event()
+        with socket.create_server(("127.0.0.1", 0)) as listener, trio.fail_after(WITHIN):
+            address = listener.getsockname()
+            serve = DirectFront(Stuck()).serve
+            await nursery.start(partial(serve, listener, stop=stop.wait, grace=0.1))
+            async with await trio.open_tcp_stream(*address) as stream:
+                await stream.send_all(call("echo"))
+                stop.set()
+                with suppress(trio.BrokenResourceError):
+                    assert await stream.receive_some(1) == b""
 
 
 async def test_cancelled_it_closes_everything():

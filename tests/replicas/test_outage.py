@@ -251,8 +251,11 @@ async def test_a_change_that_the_bus_loses_is_told_when_it_is_back() -> None:
 async def test_a_change_is_told_elsewhere_as_soon_as_it_can_be() -> None:
     """The bus of who hears it was not away: only the connection of who has to tell it."""
     with server() as redis:
-        async with proxy(redis.port) as between, _started(f"redis://127.0.0.1:{between.port}/0?prefix=one") as a:
-            with replicas(1, f"redis://127.0.0.1:{redis.port}/0?prefix=one") as (b,):
+        async with (
+            proxy(redis.port) as between,
+            _started(f"redis://127.0.0.1:{between.port}/0?prefix=one", "direct") as a,
+        ):
+            with replicas(1, _url(redis.port)) as (b,):
                 session = await b.initialize()
                 async with session.get() as stream:
                     await stream.event()
@@ -264,3 +267,7 @@ async def test_a_change_is_told_elsewhere_as_soon_as_it_can_be() -> None:
                     between.black_hole = False
                     between.cut()
                     assert (await stream.message(within=10))["method"] == "notifications/tools/list_changed"
+
+
+def _url(port: int) -> str:
+    return f"redis://127.0.0.1:{port}/0?prefix=one"

@@ -6,5 +6,5 @@ a process of its own. What only a shared store shows is in `tests.replicas`: pro
 
 from typing import Final
 
-NOT_YET: Final = {22: "a cap for each principal"}
+NOT_YET: Final[dict[int, str]] = {}
 """Reports without a test, and what a test of each needs."""

@@ -111,7 +111,12 @@ class Connection:
     @property
     def idle(self) -> bool:
         """Whether it waits for a request and nothing has come of it."""
-        return self._exchange is None and self.parser.complete and not self.parser.unread
+        return not self.busy and self.parser.complete and not self.parser.unread
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being answered."""
+        return self._exchange is not None
 
     def expire(self) -> None:
         """Its time is up, or the server's: end it. An exchange in flight is cancelled."""
@@ -161,7 +166,8 @@ class Connection:
                     raise LostError
                 # Nothing can follow half a response. What has come whole behind the request is run all the same.
                 self.broken = True
-            if exchange.last:
+            if exchange.last or service.draining:
+                # The drain may have begun after the response did.
                 self._lingers = not self.parser.complete or self.parser.unread
                 return True
             del request, exchange  # nothing of them stays while the connection waits for the next

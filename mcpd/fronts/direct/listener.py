@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from mcpd.fronts.direct import response, watcher
-from mcpd.fronts.direct.connection import Connection, Service
+from mcpd.fronts.direct.connection import FAREWELL, Connection, Service
 from mcpd.fronts.direct.deadlines import enforce
 from mcpd.fronts.direct.transport import SocketTransport, StreamTransport, WatchedTransport
 from mcpd.fronts.direct.watcher import Watcher
@@ -77,11 +77,12 @@ class DirectFront:
                 helpers.start_soon(lambda: enforce(self._service.connections, every=self._tick))
                 if watching is not None:
                     helpers.start_soon(watching.run)
-                async with trio.open_nursery() as nursery, trio.open_nursery() as accepting:
-                    accepting.start_soon(self._accept, listener, self._tls, watching, nursery)
-                    task_status.started()
-                    await stop()
-                    accepting.cancel_scope.cancel()
+                async with trio.open_nursery() as nursery:
+                    async with trio.open_nursery() as accepting:
+                        accepting.start_soon(self._accept, listener, self._tls, watching, nursery)
+                        task_status.started()
+                        await stop()
+                        accepting.cancel_scope.cancel()
                     trio.lowlevel.notify_closing(listener)
                     listener.close()
                     await self.stop()
@@ -99,11 +100,17 @@ class DirectFront:
             helpers.cancel_scope.cancel()
 
     async def stop(self) -> None:
-        """Close what is idle; every other connection ends with its response. It waits for none of them."""
+        """Close what is idle; every other connection ends with its response. It waits for none of them.
+
+        A request that is not even there yet has a moment left to come.
+        """
         self._service.draining = True
+        soon = trio.current_time() + FAREWELL
         for connection in list(self._service.connections):
             if connection.idle:
                 connection.expire()
+            elif not connection.busy:
+                connection.deadline = min(connection.deadline, soon)
         await trio.lowlevel.checkpoint()
 
     # ----- Accepting
