@@ -113,7 +113,7 @@ def cursor(data: bytes) -> None:
 def event(data: bytes) -> None:
     """Any JSON, however it was written, comes out of a stream as it went in."""
     try:
-        plain = json.loads(data)
+        plain = json.loads(data.decode())  # of bytes it would take surrogates
         line = one_line(bytes(msgspec.json.decode(data, type=msgspec.Raw)))
     except (ValueError, RecursionError):
         return
