@@ -107,7 +107,7 @@ wheel: $(wheel)/venv/.stamp $(servers)/.stamp
 	tar -c --exclude=./mcpd --exclude=./stores --exclude=./build --exclude=./dist --exclude='./.[!.]*' \
 		--exclude=node_modules --exclude=__pycache__ . | tar -x -C $(wheel)/checkout
 	cd $(wheel)/checkout && PATH="$(wheel)/venv/bin:$(servers):$$PATH" python -m pytest -p no:cacheprovider $(parallel) \
-		-m 'not conformance and not clients and not chaos and not load'
+		-m 'not conformance and not clients and not chaos and not load' --ignore=tests/fuzz
 
 define import_everything
 import importlib, pkgutil, mcpd, mcpd_stores
