@@ -104,7 +104,9 @@ async def test_streams_end_and_calls_finish(front, number):
             assert [message["id"] for message in await listen.rest(within=PROMPT)] == [1]
             assert trio.current_time() - began < 1.0
             # Nobody new comes in, and who asks whether it is ready is told.
-            assert refuses_connections(served.url)
+            with trio.fail_after(PROMPT):
+                while not refuses_connections(served.url):  # noqa: ASYNC110 - it is another process
+                    await trio.sleep(0.01)
             operators = Port(port)
             ready = await operators.request("GET", "/ready")
             assert (ready.status, ready.json) == (503, {"status": "draining"})

@@ -60,10 +60,10 @@ async def test_sessions_are_seen_and_nothing_secret_is(redis_server: RedisServer
 
 async def test_to_look_is_not_to_use(redis_server: RedisServer) -> None:
     url = redis_server.url()
-    with replicas(1, url, "--session-idle", "2s") as (a,):
+    with replicas(1, url, "--session-idle", "6s") as (a,):
         session = await a.initialize()
         (name,) = NAME.findall((await sessions("list", url=url)).stdout)
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             while (await _try("show", name, url)) == 0:
                 pass
         assert (await session.post("ping")).status == 404
@@ -108,7 +108,7 @@ async def test_end_ends_streams_and_calls_on_every_replica(redis_server: RedisSe
 
 async def test_pages_hold_all_and_redis_is_never_scanned(redis_server: RedisServer) -> None:
     url = redis_server.url()
-    with replicas(1, url) as (a,), redis_server.client() as client:
+    with replicas(1, url, "--initialization-timeout", "20m") as (a,), redis_server.client() as client:
         async with trio.open_nursery() as nursery:
 
             async def one() -> None:

@@ -83,8 +83,8 @@ class DirectFront:
                         task_status.started()
                         await stop()
                         accepting.cancel_scope.cancel()
-                    trio.lowlevel.notify_closing(listener)
-                    listener.close()
+                        trio.lowlevel.notify_closing(listener)
+                        listener.close()
                     await self.stop()
                     nursery.cancel_scope.deadline = trio.current_time() + grace
                 helpers.cancel_scope.cancel()
