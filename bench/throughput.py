@@ -11,6 +11,7 @@ rounds, and ratios to mcpd.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -90,7 +91,8 @@ class Running:
         return found
 
 
-_ids = iter(range(0, 80_000_000, 1_000_000))
+# All of eight digits; what was used long ago may come again.
+_ids = itertools.cycle(range(0, 80_000_000, 1_000_000))
 
 
 def _cores() -> tuple[int, int]:
