@@ -10,6 +10,7 @@ from mcpd.protocol.requests import ListenParams, decode_params
 from mcpd.server.background import TASKS
 from mcpd.server.changes import Change
 from mcpd.server.principal import check_scopes
+from mcpd.sessions.record import MAX_SUBSCRIPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from mcpd.tasks.record import TaskRecord
 
 METHOD: Final = "subscriptions/listen"
-MAX_SUBSCRIPTIONS: Final = 1_000
 _ID: Final = "io.modelcontextprotocol/subscriptionId"
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from mcpd.auth.resource import public_url
+from mcpd.endpoint.exchange import JSON
 from mcpd.endpoint.guard import Guard, refusal
 from mcpd.endpoint.proxies import Proxies, owner_of
 from mcpd.protocol.headers import accepted, is_json
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from mcpd.server.principal import Principal
     from mcpd.settings import Settings
 
-_JSON: Final = (b"content-type", b"application/json")
 _ANYBODY: Final[HeaderList] = [(b"access-control-allow-origin", b"*")]
 
 
@@ -128,4 +128,4 @@ class Access:
         if exchange.method not in {"GET", "HEAD"}:
             raise refusal(405, "Use GET")
         body = self.authorization.metadata(exchange.headers, self._name, scheme=seen.scheme, host=seen.host)
-        await exchange.respond(200, [_JSON, *_ANYBODY], b"" if exchange.method == "HEAD" else body)
+        await exchange.respond(200, [JSON, *_ANYBODY], b"" if exchange.method == "HEAD" else body)

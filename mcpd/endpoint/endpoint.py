@@ -22,7 +22,7 @@ import trio
 
 from mcpd.auth.challenge import AccessError
 from mcpd.endpoint.access import Access
-from mcpd.endpoint.exchange import Post
+from mcpd.endpoint.exchange import JSON, Post
 from mcpd.endpoint.heartbeats import Heartbeats
 from mcpd.endpoint.legacy import Legacy
 from mcpd.endpoint.modern import Modern
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from mcpd.settings import Settings
 
 logger: Final = logging.getLogger("mcpd.http")
-_JSON: Final = (b"content-type", b"application/json")
 _LATER: Final = (b"retry-after", b"5")
 _TRY_AGAIN: Final = (429, 503)
 _ALLOW: Final = (b"allow", b"GET, POST, DELETE, OPTIONS")
@@ -243,14 +242,14 @@ class Endpoint:
     ) -> None:
         """Answer with an HTTP status and a JSON-RPC error that belongs to no request."""
         body = jsonrpc.encode_error(None, ProtocolError(code, message))
-        await exchange.respond(status, [_JSON, *headers], b"" if exchange.method == "HEAD" else body)
+        await exchange.respond(status, [JSON, *headers], b"" if exchange.method == "HEAD" else body)
 
     async def error(
         self, exchange: Exchange, request_id: RequestId | None, error: ProtocolError, cors: HeaderList
     ) -> None:
         """Answer with a JSON-RPC error, and the HTTP status that it asks for."""
         status = error.http_status or 400
-        headers = [_JSON, *cors]
+        headers = [JSON, *cors]
         if isinstance(error, LimitError):
             headers.append((b"retry-after", b"%d" % ceil(error.retry_after)))
         elif status == 503 and all(name != b"retry-after" for name, _ in cors):

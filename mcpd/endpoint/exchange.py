@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 MAX_HEAD: Final = 64 * 1024
 """Bytes of a request line and all header fields; a front refuses more with 431."""
 
+JSON: Final = (b"content-type", b"application/json")
+
 HeaderList = list[tuple[bytes, bytes]]
 """Response header fields: names in lower case, and values."""
 

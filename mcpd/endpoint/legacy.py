@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import trio
 
+from mcpd.endpoint.exchange import JSON
 from mcpd.endpoint.guard import refusal
 from mcpd.endpoint.rate import Rate
 from mcpd.endpoint.reply import Reply
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from mcpd.sessions.sessions import Session
 
 logger: Final = logging.getLogger("mcpd.http")
-_JSON: Final = (b"content-type", b"application/json")
 _ALLOW: Final = (b"allow", b"POST, DELETE, OPTIONS")
 LISTENER: Final = "0"
 """The standalone GET stream in the event log; the streams of POSTs have random names, and longer ones."""
@@ -183,7 +183,7 @@ class Legacy:
         body = jsonrpc.encode_result(cast("Any", message.id), result)
         # Never a stream that could be resumed: "priming [...] never before an initialize result" breaks no client.
         if post.checked.json:
-            await post.exchange.respond(200, [_JSON, *headers], body)
+            await post.exchange.respond(200, [JSON, *headers], body)
         else:
             await post.exchange.respond(200, [*HEADERS, *headers], sse_encoding.message(body))
         if gone and session_id:

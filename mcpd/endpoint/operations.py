@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from mcpd.endpoint.exchange import JSON
 from mcpd.endpoint.guard import Guard, refusal
 from mcpd.errors import INVALID_REQUEST, ProtocolError, StoreError
 from mcpd.protocol import jsonrpc
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from mcpd.endpoint.exchange import Exchange
     from mcpd.settings import Settings
 
-_JSON: Final = (b"content-type", b"application/json")
 _NO_STORE: Final = (b"cache-control", b"no-store")
 PATIENCE: Final = 0.8
 """Seconds for the store to answer. A probe of Kubernetes waits for one, and then knows less than we do."""
@@ -68,7 +68,7 @@ class Operations:
                 await self._respond(exchange, 200, (b"content-type", kind), body)
         else:
             state = b"ok" if path == "/health" else await self._readiness()
-            await self._respond(exchange, 200 if state == b"ok" else 503, _JSON, b'{"status":"%s"}' % state)
+            await self._respond(exchange, 200 if state == b"ok" else 503, JSON, b'{"status":"%s"}' % state)
 
     def serves(self, path: str) -> bool:
         """Whether there is a page at *path*."""
@@ -98,4 +98,4 @@ class Operations:
 
     async def _refuse(self, exchange: Exchange, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
         body = jsonrpc.encode_error(None, ProtocolError(INVALID_REQUEST, message))
-        await exchange.respond(status, [_JSON, *headers], b"" if exchange.method == "HEAD" else body)
+        await exchange.respond(status, [JSON, *headers], b"" if exchange.method == "HEAD" else body)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import trio
 
+from mcpd.endpoint.exchange import JSON
 from mcpd.endpoint.stream import HEADERS, EventStream
 from mcpd.errors import CONNECTION_CLOSED, ClientError, StoreError
 from mcpd.protocol import sse
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 logger: Final = logging.getLogger("mcpd.http")
-_JSON: Final = (b"content-type", b"application/json")
 
 
 class Streams(Protocol):
@@ -172,7 +172,7 @@ class Reply:
             # The usual case: no stream, and a client that takes JSON.
             self._finished = True
             self._cancel = None
-            await self._exchange.respond(status, [_JSON, *self._headers], answer.body)
+            await self._exchange.respond(status, [JSON, *self._headers], answer.body)
             return
         await self.answer_all([] if answer is None else [answer.body], status, batch=False)
 
@@ -205,7 +205,7 @@ class Reply:
             await self._exchange.respond(202, self._headers)
         elif self._json or status != 200:
             body = b"[" + b",".join(bodies) + b"]" if batch else bodies[0]
-            await self._exchange.respond(status, [_JSON, *self._headers], body)
+            await self._exchange.respond(status, [JSON, *self._headers], body)
         else:
             events = b"".join(map(sse.message, bodies))
             await self._exchange.respond(status, [*HEADERS, *self._headers], events)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import msgspec
 import trio
 
-from mcpd.errors import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, ClientError, ProtocolError
+from mcpd.errors import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, ClientError, ProtocolError
 from mcpd.listening import METHOD as LISTEN
 from mcpd.listening import Listening, last
 from mcpd.protocol import envelope, jsonrpc, requests
@@ -23,17 +23,16 @@ from mcpd.protocol.types import ClientCapabilities
 from mcpd.server.call import Call
 from mcpd.server.changes import Change
 from mcpd.sessions.live import Live
-from mcpd.sessions.record import SessionRecord, add_task
-from mcpd.sessions.sessions import MAX_SUBSCRIPTIONS
+from mcpd.sessions.record import SessionRecord, changed_record, decode_record, new_record
+from mcpd.sessions.recorded import RecordedSession
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from mcpd.core import Core
     from mcpd.protocol.headers import Headers
     from mcpd.protocol.jsonrpc import Message, RequestId
     from mcpd.protocol.requests import Meta
-    from mcpd.protocol.types import LoggingLevel
     from mcpd.server.principal import Owner, Principal
 
 T = TypeVar("T")
@@ -44,69 +43,32 @@ MAX_TAKEN: Final = 1_000
 _NO_CAPABILITIES: Final = ClientCapabilities()
 
 
-class LocalSession:
+class LocalSession(RecordedSession):
     """The legacy session of one connection, in memory. It implements `mcpd.server.call.LegacySession`."""
 
-    def __init__(self, record: SessionRecord) -> None:
+    def __init__(self, record: bytes) -> None:
+        """Args: *record*: what the client has told of itself."""
         self.id = secrets.token_urlsafe(18)
-        self.record = record
         self.ended = False
-        self._values: dict[str, bytes] = {}
+        self._kept = record
+        self.record = _decoded(record)
 
-    async def get(self, key: str, default: Any = None) -> Any:
-        """The value kept under *key*, or *default*."""
+    async def _current(self) -> SessionRecord:
         await trio.lowlevel.checkpoint()
-        found = self._values.get(key)
-        return default if found is None else msgspec.json.decode(found)
+        return self.record
 
-    async def set(self, key: str, value: Any) -> None:
-        """Keep *value*; None removes it."""
-        await self.update(key, lambda _: value)
-
-    async def update(self, key: str, change: Callable[[Any], Any], default: Any = None) -> Any:
-        """Replace the value by what *change* makes of it."""
+    async def _change(self, apply: Callable[[SessionRecord], object]) -> None:
         await trio.lowlevel.checkpoint()
-        found = self._values.get(key)
-        new = change(default if found is None else msgspec.json.decode(found))
-        if new is None:
-            self._values.pop(key, None)
-        else:
-            self._values[key] = jsonrpc.encode(new)
-        return new
+        record = _decoded(self._kept)
+        apply(record)
+        self._kept = changed_record(record)
+        self.record = record
 
-    async def initialized(self) -> None:
-        """The client has finished its side of the initialization."""
-        await trio.lowlevel.checkpoint()
-        self.record.initialized = True
 
-    async def set_log_level(self, level: LoggingLevel) -> None:
-        """Send no log message below *level* from now on."""
-        await trio.lowlevel.checkpoint()
-        self.record.log_level = level
-
-    async def subscribe(self, uri: str) -> None:
-        """Tell of updates of *uri*."""
-        await trio.lowlevel.checkpoint()
-        if uri not in self.record.subscriptions:
-            if len(self.record.subscriptions) >= MAX_SUBSCRIPTIONS:
-                raise ProtocolError(INVALID_PARAMS, f"A session has at most {MAX_SUBSCRIPTIONS} subscriptions")
-            self.record.subscriptions.append(uri)
-
-    async def unsubscribe(self, uri: str) -> None:
-        """No longer tell of updates of *uri*."""
-        await trio.lowlevel.checkpoint()
-        if uri in self.record.subscriptions:
-            self.record.subscriptions.remove(uri)
-
-    async def add_task(self, task_id: str, *, gone: Collection[str]) -> bool:
-        """The task is one of the session's, and those *gone* are no more; False when it has as many as it may."""
-        await trio.lowlevel.checkpoint()
-        return add_task(self.record, task_id, gone)
-
-    async def task_ids(self) -> list[str]:
-        """The session's tasks, the oldest first; some may be gone."""
-        await trio.lowlevel.checkpoint()
-        return self.record.tasks
+def _decoded(data: bytes) -> SessionRecord:
+    record = decode_record(data)
+    assert record is not None  # noqa: S101 - we have encoded it
+    return record
 
 
 class _Outlet:
@@ -291,7 +253,7 @@ class Connection:
     async def _initialize(self, message: Message, request_id: RequestId) -> None:
         params = requests.decode_params(requests.InitializeParams, message.params)
         self._revision = negotiate(params.protocol_version)
-        self.session = LocalSession(SessionRecord(self._revision.name, params.capabilities, params.client_info))
+        self.session = LocalSession(new_record(self._revision.name, params.capabilities, params.client_info))
         await self.send(jsonrpc.encode_result(request_id, self._dispatcher.offer.initialize(self._revision)))
 
     async def _start(self, message: Message, request_id: RequestId, meta: Meta, read: envelope.Envelope) -> None:

@@ -8,10 +8,15 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from mcpd.errors import INVALID_PARAMS, ProtocolError
 from mcpd.protocol.jsonrpc import RequestId, encode
 from mcpd.protocol.types import ClientCapabilities, Implementation, LoggingLevel
 
 MAX_TASKS: Final = 100
+MAX_SUBSCRIPTIONS: Final = 1_000
+"""Resources that one session, or one ``subscriptions/listen``, may hear of."""
+MAX_BYTES: Final = 65_536
+"""Bytes that the record of a session may take."""
 MAX_CANCELLATIONS: Final = 16
 _LONGEST_MARK: Final = 256
 
@@ -57,6 +62,37 @@ def cancelled_call(mark: bytes) -> RequestId:
 _decoder: Final = msgspec.msgpack.Decoder(SessionRecord)
 _encoder: Final = msgspec.msgpack.Encoder()
 encode_record: Final = _encoder.encode
+
+
+def new_record(
+    revision: str, capabilities: ClientCapabilities, client_info: Implementation, *, max_bytes: int = MAX_BYTES
+) -> bytes:
+    """The record of a session that begins.
+
+    Raises:
+      ProtocolError: -32602 when the client tells more of itself than a record may hold.
+    """
+    try:
+        record = encode_record(SessionRecord(revision, capabilities, client_info))
+    except OverflowError:
+        message = "clientInfo or capabilities hold an integer of more than 64 bits"
+        raise ProtocolError(INVALID_PARAMS, message, http_status=400) from None
+    if len(record) > max_bytes:
+        message = f"clientInfo and capabilities take {len(record)} bytes, of at most {max_bytes}"
+        raise ProtocolError(INVALID_PARAMS, message, http_status=400)
+    return record
+
+
+def changed_record(record: SessionRecord, *, max_bytes: int = MAX_BYTES) -> bytes:
+    """The record as it is to be kept.
+
+    Raises:
+      ValueError: it would be larger than *max_bytes*.
+    """
+    data = encode_record(record)
+    if len(data) > max_bytes:
+        raise ValueError(f"The session's state would take {len(data)} bytes, of at most {max_bytes}")
+    return data
 
 
 def decode_record(data: bytes) -> SessionRecord | None:

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import msgspec
 import trio
 
-from mcpd.errors import INVALID_PARAMS, LimitError, ProtocolError, ShareFullError, StoreError, StoreFullError
+from mcpd.errors import LimitError, ShareFullError, StoreError, StoreFullError
 from mcpd.memory import HIGH_WATER, MemoryGuard
 from mcpd.ports import AtHand, Inspectable
 from mcpd.protocol.jsonrpc import Message
@@ -27,23 +27,30 @@ from mcpd.protocol.revisions import LEGACY, Revision
 from mcpd.server.meter import Meter
 from mcpd.sessions.answers import Answers
 from mcpd.sessions.live import Live, Standalone
-from mcpd.sessions.record import SessionRecord, add_cancellation, add_task, decode_record, encode_record
+from mcpd.sessions.record import (
+    MAX_BYTES,
+    SessionRecord,
+    add_cancellation,
+    changed_record,
+    decode_record,
+    new_record,
+)
+from mcpd.sessions.recorded import RecordedSession
 from mcpd.sessions.signals import TOPIC, Signal, decode_signal, encode_signal
 from mcpd.shares import share_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from mcpd.ports import Store
     from mcpd.protocol.jsonrpc import RequestId
-    from mcpd.protocol.types import ClientCapabilities, Implementation, LoggingLevel
+    from mcpd.protocol.types import ClientCapabilities, Implementation
     from mcpd.server.principal import Owner
     from mcpd.sessions.live import Closable
 
 T = TypeVar("T")
 logger: Final = logging.getLogger("mcpd.sessions")
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{24}")
-MAX_SUBSCRIPTIONS: Final = 1_000
 _TRY_AGAIN: Final = 1.0
 """Seconds after which is tried again what the store could not do."""
 _NOT_ANYMORE: Final = "The session has ended"
@@ -62,7 +69,7 @@ class Sessions:
         each: int | None = None,
         meter: Meter | None = None,
         memory: MemoryGuard | None = None,
-        max_bytes: int = 65_536,
+        max_bytes: int = MAX_BYTES,
         forget_tasks: Callable[[str, Sequence[str]], Awaitable[None]] | None = None,
     ) -> None:
         """
@@ -109,18 +116,7 @@ class Sessions:
           StoreError: the store cannot be reached.
           ProtocolError: -32602 when the client tells more of itself than a record may hold.
         """
-        try:
-            record = encode_record(SessionRecord(revision.name, capabilities, client_info))
-        except OverflowError:
-            raise ProtocolError(
-                INVALID_PARAMS, "clientInfo or capabilities hold an integer of more than 64 bits", http_status=400
-            ) from None
-        if len(record) > self.max_bytes:
-            raise ProtocolError(
-                INVALID_PARAMS,
-                f"clientInfo and capabilities take {len(record)} bytes, of at most {self.max_bytes}",
-                http_status=400,
-            )
+        record = new_record(revision.name, capabilities, client_info, max_bytes=self.max_bytes)
         session_id = secrets.token_urlsafe(18)
         key = _key(session_id, principal)
         if not self.memory.has_room(len(record), HIGH_WATER):
@@ -328,7 +324,7 @@ class Sessions:
         return None
 
 
-class Session:
+class Session(RecordedSession):
     """One session in use by one exchange. It implements `mcpd.server.call.LegacySession`."""
 
     __slots__ = ("_sessions", "id", "key", "live", "record", "revision")
@@ -350,86 +346,15 @@ class Session:
         record = getattr(self, "record", None)  # a stream that stays open gives it up
         return record is None or record.initialized
 
-    async def get(self, key: str, default: Any = None) -> Any:
-        """The value kept under *key* as of now, or *default*."""
-        found = (await self._read())[1].state.get(key)
-        return default if found is None else msgspec.json.decode(found)
-
-    async def set(self, key: str, value: Any) -> None:
-        """Keep *value*; None removes it."""
-        await self.update(key, lambda _: value)
-
-    async def update(self, key: str, change: Callable[[Any], Any], default: Any = None) -> Any:
-        """Replace the value by what *change* makes of it, as one step."""
-        new: Any = None
-
-        def apply(record: SessionRecord) -> None:
-            nonlocal new
-            found = record.state.get(key)
-            new = change(default if found is None else msgspec.json.decode(found))
-            if new is None:
-                record.state.pop(key, None)
-            else:
-                record.state[key] = encode_json(new)
-
-        await self._change(apply)
-        return new
-
     async def cancelled(self, request_id: RequestId) -> None:
         """Keep for other replicas that the client has cancelled a call."""
         with suppress(ValueError):  # the session's state leaves no room; the bus has to do
             await self._change(lambda record: add_cancellation(record, request_id))
 
-    async def initialized(self) -> None:
-        """The client has finished its side of the initialization."""
-        await self._change(lambda record: setattr(record, "initialized", True))
-
-    async def set_log_level(self, level: LoggingLevel) -> None:
-        """Send no log message below *level* from now on."""
-        await self._change(lambda record: setattr(record, "log_level", level))
-
-    async def subscribe(self, uri: str) -> None:
-        """Tell the session of updates of *uri*."""
-
-        def add(record: SessionRecord) -> None:
-            if uri not in record.subscriptions:
-                if len(record.subscriptions) >= MAX_SUBSCRIPTIONS:
-                    raise ProtocolError(INVALID_PARAMS, f"A session has at most {MAX_SUBSCRIPTIONS} subscriptions")
-                record.subscriptions.append(uri)
-
-        try:
-            await self._change(add)
-        except ValueError as exc:
-            raise ProtocolError(INVALID_PARAMS, f"No room for another subscription: {exc}") from None
-
-    async def unsubscribe(self, uri: str) -> None:
-        """No longer tell the session of updates of *uri*."""
-
-        def remove(record: SessionRecord) -> None:
-            if uri in record.subscriptions:
-                record.subscriptions.remove(uri)
-
-        await self._change(remove)
-
     @property
     def ended(self) -> bool:
         """Whether this replica knows that the session has ended."""
         return self.live.ended
-
-    async def add_task(self, task_id: str, *, gone: Collection[str]) -> bool:
-        """The task is one of the session's, and those *gone* are no more; False when it has as many as it may."""
-        added = False
-
-        def add(record: SessionRecord) -> None:
-            nonlocal added
-            added = add_task(record, task_id, gone)
-
-        await self._change(add)
-        return added
-
-    async def task_ids(self) -> list[str]:
-        """The session's tasks, the oldest first; some may be gone."""
-        return (await self._read())[1].tasks
 
     async def ask(
         self,
@@ -467,6 +392,9 @@ class Session:
         data = await self._sessions.records.load(self.key, ttl=self._sessions.idle)
         return None if data is None else decode_record(data)
 
+    async def _current(self) -> SessionRecord:
+        return (await self._read())[1]
+
     async def _read(self) -> tuple[bytes, SessionRecord]:
         data = await self._sessions.records.load(self.key, ttl=self._sessions.idle)
         record = None if data is None else decode_record(data)
@@ -479,11 +407,7 @@ class Session:
         while True:
             data, record = await self._read()
             apply(record)
-            changed = encode_record(record)
-            if len(changed) > self._sessions.max_bytes:
-                raise ValueError(
-                    f"The session's state would take {len(changed)} bytes, of at most {self._sessions.max_bytes}"
-                )
+            changed = changed_record(record, max_bytes=self._sessions.max_bytes)
             if changed == data or await self._sessions.records.save(
                 self.key, changed, ttl=self._sessions.idle, expected=data
             ):

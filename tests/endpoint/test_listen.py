@@ -10,8 +10,9 @@ from trio.testing import wait_all_tasks_blocked
 from mcpd import Context, Server
 from mcpd.endpoint.listen import _Ending
 from mcpd.endpoint.stream import EventStream
-from mcpd.listening import MAX_SUBSCRIPTIONS, Listening
+from mcpd.listening import Listening
 from mcpd.server.call import Call
+from mcpd.sessions.record import MAX_SUBSCRIPTIONS
 from mcpd_stores.memory import MemoryStore
 from tests import wire
 from tests.harness import META, call_params, living, modern_request, rpc, serving

@@ -367,6 +367,30 @@ async def test_a_line_that_is_too_long_is_answered_and_skipped(revision):
         assert [answer["error"]["code"] for answer in peer.answers if "error" in answer] == [-32700] * 3
 
 
+async def test_the_state_of_a_session_is_bounded_as_over_http(caplog):
+    server = Server("s")
+
+    @server.tool
+    async def keep(key: str, size: int, ctx: Context) -> int:
+        assert ctx.session is not None
+        await ctx.session.set(key, "x" * size)
+        return len(await ctx.session.get(key))
+
+    @server.tool
+    async def look(key: str, ctx: Context) -> int:
+        assert ctx.session is not None
+        return len(await ctx.session.get(key, ""))
+
+    async with talking(server, "2025-11-25") as peer:
+        assert (await peer.call("keep", {"key": "a", "size": 30_000}))["structuredContent"] == {"result": 30_000}
+        for key in ("a", "b"):
+            assert (await peer.call("keep", {"key": key, "size": 70_000}))["isError"]
+        assert (await peer.call("keep", {"key": "b", "size": 40_000}))["isError"]
+        assert (await peer.call("look", {"key": "a"}))["structuredContent"] == {"result": 30_000}
+        assert (await peer.call("look", {"key": "b"}))["structuredContent"] == {"result": 0}
+    assert "of at most 65536" in caplog.text
+
+
 @requirement("H131", "H132", "A15")
 async def test_a_modern_connection_carries_responses_and_notifications_only():
     async with talking(everything(), capabilities={"sampling": {}, "roots": {}, "elicitation": {}}) as peer:

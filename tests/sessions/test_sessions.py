@@ -14,8 +14,8 @@ from trio.testing import MockClock
 from mcpd import Context, ProtocolError, Server, StoreError
 from mcpd.protocol.revisions import LATEST_LEGACY, LEGACY
 from mcpd.protocol.types import ClientCapabilities, Implementation
-from mcpd.sessions.record import SessionRecord, decode_record, encode_record
-from mcpd.sessions.sessions import MAX_SUBSCRIPTIONS, Session, Sessions
+from mcpd.sessions.record import MAX_SUBSCRIPTIONS, SessionRecord, decode_record, encode_record
+from mcpd.sessions.sessions import Session, Sessions
 from mcpd_stores.memory import MemoryStore
 from tests.harness import rpc, serving
 from tests.requirements import requirement
