@@ -132,7 +132,8 @@ class Subscriptions:
                     await self._bus.publish(_TOPIC, msgspec.msgpack.encode(change))
                 except StoreError as exc:
                     # Here it is told at once, and once more with the others.
-                    untold[change] = None
+                    if len(untold) < _MAX_PENDING:
+                        untold[change] = None
                     if change not in before:
                         logger.warning("A change could not be told to other replicas: %s", exc)
                         await self._deliver(change)
