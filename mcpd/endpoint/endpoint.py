@@ -22,7 +22,7 @@ import trio
 
 from mcpd.auth.challenge import AccessError
 from mcpd.endpoint.access import Access
-from mcpd.endpoint.exchange import JSON, Post
+from mcpd.endpoint.exchange import JSON, Admitted
 from mcpd.endpoint.heartbeats import Heartbeats
 from mcpd.endpoint.legacy import Legacy
 from mcpd.endpoint.modern import Modern
@@ -208,9 +208,9 @@ class Endpoint:
             elif method == "OPTIONS":
                 await exchange.respond(204, [*self.access.guard.preflight(exchange.headers), _ALLOW, *cors])
             elif method == "GET" and self.settings.era != "modern":
-                await self._legacy.get(exchange, checked, await access.admit(exchange, checked.seen))
+                await self._legacy.get(Admitted(exchange, checked, await access.admit(exchange, checked.seen)))
             elif method == "DELETE" and self.settings.era != "modern":
-                await self._legacy.delete(exchange, checked, await access.admit(exchange, checked.seen))
+                await self._legacy.delete(Admitted(exchange, checked, await access.admit(exchange, checked.seen)))
             else:
                 # "HTTP GET or DELETE to the MCP endpoint: respond with 405" (2026-07-28, streamable-http).
                 allow = _ALLOW if self.settings.era != "modern" else (b"allow", b"POST, OPTIONS")
@@ -273,7 +273,7 @@ class Endpoint:
             await self.refuse(exchange, 406, "Accept must allow application/json or text/event-stream", cors)
             return
         body = await exchange.body(self.settings.max_body)
-        post = Post(exchange, checked, principal)
+        post = Admitted(exchange, checked, principal)
         # Nearly every body begins with its brace.
         batch = None if body[:1] == b"{" else jsonrpc.decode_batch(body)
         if batch is not None and self.settings.era != "modern":

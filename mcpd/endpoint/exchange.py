@@ -110,13 +110,13 @@ class Handler(Protocol):
         ...
 
 
-class Post(NamedTuple):
-    """A POST that may come in, and what its response may look like."""
+class Admitted(NamedTuple):
+    """An exchange that may come in, and who is asking."""
 
     exchange: Exchange
     checked: Checked
     principal: Principal | None = None
-    """Who is asking, if there is authorization."""
+    """None where there is no authorization."""
 
     @property
     def owner(self) -> Owner:

@@ -1,10 +1,9 @@
-"""Legacy requests over HTTP: initialize, sessions, GET, DELETE (2025-11-25, basic/transports, and before)."""
+"""Legacy requests over HTTP: initialize, and POST, GET and DELETE of sessions (2025-11-25, basic/transports)."""
 
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
@@ -12,7 +11,8 @@ from mcpd.endpoint.exchange import JSON
 from mcpd.endpoint.guard import refusal
 from mcpd.endpoint.rate import Rate
 from mcpd.endpoint.reply import Reply
-from mcpd.endpoint.stream import HEADERS, EventStream
+from mcpd.endpoint.session_streams import SessionStreams
+from mcpd.endpoint.stream import HEADERS
 from mcpd.errors import INVALID_REQUEST, LimitError, ProtocolError, StoreError
 from mcpd.protocol import jsonrpc, requests
 from mcpd.protocol import sse as sse_encoding
@@ -20,36 +20,23 @@ from mcpd.protocol.jsonrpc import Message, MessageError
 from mcpd.protocol.revisions import LEGACY, MODERN, negotiate
 from mcpd.protocol.types import ClientCapabilities
 from mcpd.server.call import Call
-from mcpd.server.changes import Change
 from mcpd.server.principal import identity_of
-from mcpd.sessions.leases import LOOK_AGAIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mcpd.endpoint.access import Checked
     from mcpd.endpoint.endpoint import Endpoint
-    from mcpd.endpoint.exchange import Exchange, HeaderList, Post
+    from mcpd.endpoint.exchange import Admitted
     from mcpd.ports import EventLog
-    from mcpd.protocol.headers import Headers
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.protocol.requests import Meta
     from mcpd.protocol.revisions import Revision
-    from mcpd.server.principal import Owner, Principal
+    from mcpd.server.principal import Owner
     from mcpd.sessions.sessions import Session
 
 logger: Final = logging.getLogger("mcpd.http")
 _ALLOW: Final = (b"allow", b"POST, DELETE, OPTIONS")
-LISTENER: Final = "0"
-"""The standalone GET stream in the event log; the streams of POSTs have random names, and longer ones."""
-
-
-class _Get(NamedTuple):
-    """A GET that may come in."""
-
-    exchange: Exchange
-    cors: HeaderList
-    principal: Principal | None
 
 
 class Legacy:
@@ -60,10 +47,11 @@ class Legacy:
         self._endpoint = endpoint
         self._rate = Rate(endpoint.settings.initialize_rate / 60) if endpoint.settings.initialize_rate else None
         self._events = endpoint.store.events if endpoint.settings.resumable else None
+        self._streams = SessionStreams(endpoint)
 
     # ----- POST
 
-    async def post(self, post: Post, message: Message, meta: Meta) -> None:
+    async def post(self, post: Admitted, message: Message, meta: Meta) -> None:
         """Answer a POST of one message.
 
         Raises:
@@ -79,7 +67,7 @@ class Legacy:
             else:
                 await self._initialize(post, message)
             return
-        session = await self._session(post.exchange.headers, post.checked, post.principal)
+        session = await self._session(post)
         began = self._endpoint.now()
         try:
             if message.is_request:
@@ -99,13 +87,13 @@ class Legacy:
         finally:
             await self._release(session, began)
 
-    async def post_batch(self, post: Post, batch: Sequence[Message | MessageError]) -> None:
+    async def post_batch(self, post: Admitted, batch: Sequence[Message | MessageError]) -> None:
         """Answer a POST of a JSON-RPC batch, which only 2025-03-26 has.
 
         Raises:
           ProtocolError: it is refused; nothing was run.
         """
-        session = await self._session(post.exchange.headers, post.checked, post.principal)
+        session = await self._session(post)
         if session is None or not session.revision.batches:
             raise ProtocolError(
                 INVALID_REQUEST, "Batches are of 2025-03-26 only: send one message in each POST", http_status=400
@@ -153,7 +141,7 @@ class Legacy:
             endpoint.call_places.leave(post.owner, len(ids))
             await self._release(session, began)
 
-    async def _initialize(self, post: Post, message: Message) -> None:
+    async def _initialize(self, post: Admitted, message: Message) -> None:
         endpoint = self._endpoint
         try:
             params = requests.decode_params(requests.InitializeParams, message.params)
@@ -205,22 +193,22 @@ class Legacy:
             message = f"This client opens more than {often} sessions a minute; let it go on with those it has"
             raise LimitError(message, limit="initialize_rate", own=True, retry_after=wait)
 
-    async def _session(self, headers: Headers, checked: Checked, principal: Principal | None) -> Session | None:
+    async def _session(self, asked: Admitted) -> Session | None:
         """The session this exchange belongs to; None only where legacy clients are served without.
 
         Raises:
           ProtocolError: 404 for an unknown one, which another principal's is as well.
         """
-        version, session_id = checked.version, checked.session_id
+        version, session_id = asked.checked.version, asked.checked.session_id
         if version is not None and version not in LEGACY and version not in MODERN:
             raise refusal(400, f"Unsupported MCP-Protocol-Version {version[:100]!r}; supported are {', '.join(LEGACY)}")
         if session_id is None:
             if not self._endpoint.settings.sessions:
                 return None
             raise refusal(400, "Mcp-Session-Id is missing: initialize first and send the ID you get with each request")
-        if headers.repeated(b"mcp-session-id"):
+        if asked.exchange.headers.repeated(b"mcp-session-id"):
             raise refusal(400, "Mcp-Session-Id stands more than once")
-        session = await self._endpoint.sessions.load(session_id, identity_of(principal))
+        session = await self._endpoint.sessions.load(session_id, identity_of(asked.principal))
         if session is None:
             raise refusal(404, "Session not found: it has ended or expired; initialize again")
         return session
@@ -258,7 +246,12 @@ class Legacy:
                 await sessions.cancel(session, params.request_id)
 
     def _new_call(
-        self, post: Post, message: Message, meta: Meta, session: Session | None, scope: trio.CancelScope | None = None
+        self,
+        post: Admitted,
+        message: Message,
+        meta: Meta,
+        session: Session | None,
+        scope: trio.CancelScope | None = None,
     ) -> Call:
         record = None if session is None else session.record
         return Call(
@@ -277,7 +270,7 @@ class Legacy:
             owner=post.owner,
         )
 
-    def _reply(self, post: Post, session: Session | None, ids: Sequence[RequestId]) -> Reply:
+    def _reply(self, post: Admitted, session: Session | None, ids: Sequence[RequestId]) -> Reply:
         return Reply(
             post, self._endpoint, session=session, log=None if session is None else self._log(session), ids=ids
         )
@@ -293,213 +286,32 @@ class Legacy:
 
     # ----- DELETE
 
-    async def delete(self, exchange: Exchange, checked: Checked, principal: Principal | None) -> None:
+    async def delete(self, delete: Admitted) -> None:
         """End the session."""
-        session = await self._session(exchange.headers, checked, principal)
+        session = await self._session(delete)
         if session is None or not await self._endpoint.sessions.end(session):
             raise refusal(404, "Session not found: it has ended or expired")
-        await exchange.respond(204, checked.cors)
+        await delete.exchange.respond(204, delete.checked.cors)
 
     # ----- GET
 
-    async def get(self, exchange: Exchange, checked: Checked, principal: Principal | None) -> None:
+    async def get(self, get: Admitted) -> None:
         """The standalone stream, or with Last-Event-ID the rest of any stream of the session."""
-        cors = checked.cors
+        checked = get.checked
         if checked.session_id is None:
             # 405 is what tells clients that there is no stream here; several connect only on that.
-            await self._endpoint.refuse(exchange, 405, "There is no stream without a session", [_ALLOW, *cors])
+            headers = [_ALLOW, *checked.cors]
+            await self._endpoint.refuse(get.exchange, 405, "There is no stream without a session", headers)
             return
-        session = await self._session(exchange.headers, checked, principal)
+        session = await self._session(get)
         assert session is not None  # noqa: S101 - the ID is there
         if not checked.sse:
             raise refusal(406, "Accept must allow text/event-stream")
         began = trio.current_time()
-        get = _Get(exchange, cors, principal)
-        last = exchange.headers.get(b"last-event-id")
-        stream_id, _, after = (last or "").rpartition(".")
-        log = self._log(session)
-        standalone = last is None or log is None or stream_id == LISTENER
-        places = self._endpoint.stream_places
-        owner = checked.owner if principal is None else principal.identity
-        places.take(owner, leaving=int(standalone and session.live.standalone is not None))
         try:
-            if last is None or log is None:
-                await self._listen(get, session, log, None)
-            elif stream_id == LISTENER:
-                await self._listen(get, session, log, after)
-            else:
-                await self._resume(get, session, log, (stream_id, after))
+            await self._streams.open(get, session, self._log(session))
         finally:
-            places.leave(owner)
             await self._release(session, began)
-
-    async def _listen(self, get: _Get, session: Session, log: EventLog | None, after: str | None) -> None:
-        """The standalone stream: changes, as they come. With *after*, first what was missed."""
-        endpoint = self._endpoint
-        stream = endpoint.new_stream(get.exchange, "get")
-        listener = Listener(session, stream, log, after)
-        if after is not None and log is not None and await log.read(session.key, LISTENER, after=after) is None:
-            raise refusal(400, "That event is not known (any more): open the stream without Last-Event-ID")
-        live = session.live
-        # Before the first event: what changes after that is told.
-        endpoint.subscriptions.add(listener)
-        try:
-            if after is None and log is not None:
-                number = await session.log(LISTENER, b"")
-                if session.revision.priming:
-                    stream.push(sse_encoding.priming(f"{LISTENER}.{number}", retry=endpoint.retry))
-            await endpoint.sessions.take_over(session, stream)
-            if live.ended:
-                raise refusal(404, "Session not found: it has ended or expired; initialize again")
-            del session.record  # it may be open for hours, and whoever needs the record then needs it as it is then
-            if after is None:
-                await self._hold(get, session, stream)
-                return
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(listener.catch_up)
-                await self._hold(get, session, stream)
-                nursery.cancel_scope.cancel()
-        finally:
-            endpoint.subscriptions.remove(listener)
-            if live.standalone is not None and live.standalone.stream is stream:
-                live.standalone = None
-
-    async def _resume(self, get: _Get, session: Session, log: EventLog, event: tuple[str, str]) -> None:
-        """The rest of a POST's stream, as far as it has come and as it goes on, here or on another replica."""
-        stream_id, after = event
-        if await log.read(session.key, stream_id, after=after) is None:
-            raise refusal(400, "That event is not known (any more): its stream cannot be resumed")
-        stream = self._endpoint.new_stream(get.exchange, "resume")
-
-        async def read_on() -> None:
-            position = after
-            while not stream.closed:
-                found = await log.read(session.key, stream_id, after=position)
-                if found is None:
-                    break
-                events, finished = found
-                for missed in events:
-                    position = missed.id
-                    if missed.data:
-                        data = sse_encoding.message(missed.data, f"{stream_id}.{missed.id}")
-                        await stream.room(len(data))
-                        stream.push(data)
-                if finished:
-                    break
-                if not events:
-                    await self._wait(session, log, stream_id, position)
-
-        async def follow() -> None:
-            try:
-                await read_on()
-            except StoreError as exc:
-                # The response has begun; who wants the rest asks for it when the store is back.
-                logger.warning("A resumed stream could not be followed any further: %s", exc)
-            stream.finish()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(follow)
-            await self._hold(get, session, stream)
-            nursery.cancel_scope.cancel()
-
-    async def _wait(self, session: Session, log: EventLog, stream_id: str, position: str) -> None:
-        """Return when the stream may have gone on. If who ran its call is gone, it ends here, with an error."""
-        with trio.move_on_after(LOOK_AGAIN) as silence:
-            await log.wait(session.key, stream_id, after=position)
-        if silence.cancelled_caught:
-            leases = self._endpoint.leases
-            lost = await leases.lost(session.key, stream_id)
-            for index, error in enumerate(lost):
-                await log.append(session.key, stream_id, error, last=index == len(lost) - 1)
-            if lost:
-                await leases.settled(session.key, stream_id)
-
-    async def _hold(self, get: _Get, session: Session, stream: EventStream) -> None:
-        """Write the stream until it ends, is closed by the client, or the session, the server or the token ends."""
-        endpoint = self._endpoint
-        get.exchange.on_close(stream.close)
-        session.live.streams.add(stream)
-        endpoint.streams.add(stream)
-        if session.live.ended or endpoint.draining:
-            stream.finish()
-        endpoint.end_with_token(get.principal, stream, stream.finish)
-        try:
-            await stream.run([*HEADERS, *get.cors])
-        finally:
-            session.live.streams.discard(stream)
-            endpoint.streams.discard(stream)
-
-
-class Listener:
-    """A standalone GET stream as a subscriber to changes."""
-
-    def __init__(self, session: Session, stream: EventStream, log: EventLog | None, after: str | None = None) -> None:
-        """
-        Args:
-          session: whose stream.
-          stream: where to write.
-          log: so that it can be resumed.
-          after: the last event that the client has; until `catch_up` is done, changes are only logged.
-        """  # noqa: D205, D212 - the class says it
-        self._session = session
-        self._stream = stream
-        self._log = log
-        self._after = None if log is None else after
-        # Between a read that finds nothing more and the first change that is written, none may be logged.
-        self._turn = None if self._after is None else trio.Lock()
-
-    async def catch_up(self) -> None:
-        """Write what was missed, as fast as the client reads it."""
-        log, turn = self._log, self._turn
-        if log is None or turn is None:
-            return
-        try:
-            while self._after is not None:
-                async with turn:
-                    found = await log.read(self._session.key, LISTENER, after=self._after)
-                    if not found or not found[0]:
-                        self._after = None
-                        return
-                for event in found[0]:
-                    self._after = event.id
-                    if event.data:
-                        data = sse_encoding.message(event.data, f"{LISTENER}.{event.id}")
-                        await self._stream.room(len(data))
-                        self._stream.push(data)
-        except StoreError as exc:
-            # The client asks again for what it has not got.
-            logger.warning("A resumed stream could not be followed any further: %s", exc)
-            self._stream.finish()
-
-    async def deliver(self, change: Change) -> None:
-        """Send the change if the session wants it."""
-        session = self._session
-        if session.live.ended or change.kind == "task":
-            return  # what is logged now would be kept for nobody; and of tasks only the modern era is told like this
-        if change.kind == "resource":
-            # What it is subscribed to stands in its record: any replica may have changed it since the stream was
-            # opened.
-            record = await session.reload()
-            if record is None or change.uri not in record.subscriptions:
-                return
-        await self._tell(change)
-
-    async def missed(self, lists: Sequence[Change]) -> None:
-        """Changes may have been lost."""
-        record = await self._session.reload()
-        if record is not None and not self._session.live.ended:
-            for change in (*lists, *(Change("resource", uri) for uri in record.subscriptions)):
-                await self._tell(change)
-
-    async def _tell(self, change: Change) -> None:
-        session = self._session
-        message = change.notification()
-        event_id = None
-        async with self._turn or nullcontext():
-            if self._log is not None:
-                event_id = f"{LISTENER}.{await session.log(LISTENER, message)}"
-            if self._after is None:
-                self._stream.push(sse_encoding.message(message, event_id))
 
 
 _NO_CAPABILITIES: Final = ClientCapabilities()

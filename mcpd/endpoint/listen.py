@@ -13,7 +13,7 @@ from mcpd.protocol import sse
 
 if TYPE_CHECKING:
     from mcpd.endpoint.endpoint import Endpoint
-    from mcpd.endpoint.exchange import Post
+    from mcpd.endpoint.exchange import Admitted
     from mcpd.endpoint.stream import EventStream
     from mcpd.server.call import Call
 
@@ -33,7 +33,7 @@ class _Ending:
             self._stream.finish()
 
 
-async def listen(endpoint: Endpoint, post: Post, call: Call) -> None:
+async def listen(endpoint: Endpoint, post: Admitted, call: Call) -> None:
     """Answer a ``subscriptions/listen``.
 
     Raises:
@@ -41,14 +41,11 @@ async def listen(endpoint: Endpoint, post: Post, call: Call) -> None:
     """
     if not post.checked.sse:
         raise ProtocolError(INVALID_REQUEST, "Accept must allow text/event-stream to listen", http_status=406)
-    endpoint.stream_places.take(post.owner)
-    try:
+    with endpoint.stream_places.held(post.owner):
         await _hold(endpoint, post, call)
-    finally:
-        endpoint.stream_places.leave(post.owner)
 
 
-async def _hold(endpoint: Endpoint, post: Post, call: Call) -> None:
+async def _hold(endpoint: Endpoint, post: Admitted, call: Call) -> None:
     stream = endpoint.new_stream(post.exchange, "listen")
 
     async def send(message: bytes) -> None:

@@ -19,7 +19,7 @@ from mcpd.server.call import Call
 
 if TYPE_CHECKING:
     from mcpd.endpoint.endpoint import Endpoint
-    from mcpd.endpoint.exchange import Exchange, Post
+    from mcpd.endpoint.exchange import Admitted, Exchange
     from mcpd.protocol.jsonrpc import Message
     from mcpd.protocol.requests import Meta
 
@@ -31,7 +31,7 @@ class Modern:
         """Args: *endpoint*: the whole."""
         self._endpoint = endpoint
 
-    async def post(self, post: Post, message: Message, meta: Meta) -> None:
+    async def post(self, post: Admitted, message: Message, meta: Meta) -> None:
         """Answer one POST.
 
         Raises:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from mcpd.errors import LimitError
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from mcpd.server.meter import Meter
     from mcpd.server.principal import Owner
     from mcpd.settings import Settings
@@ -43,6 +46,15 @@ class Places:
             raise LimitError(f"There are too many {self._what}; try again later", limit=self._names[0])
         self._owners[owner] = own
         self._taken += number
+
+    @contextmanager
+    def held(self, owner: Owner, *, leaving: int = 0) -> Generator[None]:
+        """A place while this is open. Arguments and errors are those of `take`."""
+        self.take(owner, leaving=leaving)
+        try:
+            yield
+        finally:
+            self.leave(owner)
 
     def leave(self, owner: Owner, number: int = 1) -> None:
         """Leave places that were taken."""

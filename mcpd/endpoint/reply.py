@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import msgspec
 
-    from mcpd.endpoint.exchange import Exchange, HeaderList, Post
+    from mcpd.endpoint.exchange import Admitted, Exchange, HeaderList
     from mcpd.ports import EventLog
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.server.dispatch import Answer
@@ -73,7 +73,7 @@ class Reply:
 
     def __init__(
         self,
-        post: Post,
+        post: Admitted,
         streams: Streams,
         *,
         session: Session | None = None,

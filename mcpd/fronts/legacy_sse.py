@@ -16,12 +16,12 @@ from weakref import WeakValueDictionary
 import trio
 
 from mcpd.auth.challenge import AccessError
+from mcpd.endpoint.exchange import Admitted
 from mcpd.endpoint.guard import refusal
 from mcpd.endpoint.stream import HEADERS
 from mcpd.errors import INTERNAL_ERROR, BodyTooLargeError, ExchangeClosedError, ProtocolError
 from mcpd.fronts.connection import Connection
 from mcpd.protocol import sse
-from mcpd.protocol.headers import is_json
 from mcpd.server.principal import identity_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from mcpd.endpoint.exchange import Exchange, HeaderList
     from mcpd.endpoint.stream import EventStream
     from mcpd.server.call import Call
-    from mcpd.server.principal import Owner, Principal
     from mcpd.settings import Settings
 
 logger: Final = logging.getLogger("mcpd.http")
@@ -61,13 +60,11 @@ class LegacySse:
             if exchange.method == "OPTIONS":
                 await exchange.respond(204, [*access.guard.preflight(exchange.headers), *cors])
                 return
-            principal = await access.admit(exchange, checked.seen)
+            asked = Admitted(exchange, checked, await access.admit(exchange, checked.seen))
             if path.startswith(_MESSAGES):
-                await self._post(exchange, path.removeprefix(_MESSAGES), cors, principal)
+                await self._post(asked, path.removeprefix(_MESSAGES))
             else:
-                await self._stream(
-                    exchange, cors, principal, checked.owner if principal is None else principal.identity
-                )
+                await self._stream(asked)
         except ExchangeClosedError:
             pass
         except BodyTooLargeError as exc:
@@ -80,19 +77,15 @@ class LegacySse:
             logger.exception("%s %s failed", exchange.method, path)
             await self._endpoint.refuse(exchange, 500, "Internal error", cors, code=INTERNAL_ERROR)
 
-    async def _stream(self, exchange: Exchange, cors: HeaderList, principal: Principal | None, owner: Owner) -> None:
-        if exchange.method != "GET":
-            await self._endpoint.refuse(exchange, 405, "Use GET", [(b"allow", b"GET"), *cors])
+    async def _stream(self, get: Admitted) -> None:
+        if get.exchange.method != "GET":
+            await self._endpoint.refuse(get.exchange, 405, "Use GET", [(b"allow", b"GET"), *get.checked.cors])
             return
-        endpoint = self._endpoint
-        endpoint.stream_places.take(owner)
-        try:
-            await self._hold(exchange, cors, principal, owner)
-        finally:
-            endpoint.stream_places.leave(owner)
+        with self._endpoint.stream_places.held(get.owner):
+            await self._hold(get)
 
-    async def _hold(self, exchange: Exchange, cors: HeaderList, principal: Principal | None, owner: Owner) -> None:
-        endpoint = self._endpoint
+    async def _hold(self, get: Admitted) -> None:
+        endpoint, exchange = self._endpoint, get.exchange
         stream = endpoint.new_stream(exchange, "sse")
 
         async def send(message: bytes) -> None:
@@ -109,8 +102,8 @@ class LegacySse:
             send,
             push=push,
             headers=exchange.headers,
-            principal=principal,
-            owner=owner,
+            principal=get.principal,
+            owner=get.owner,
             begins=calls.begins,
             ends=calls.ends,
         )
@@ -125,20 +118,19 @@ class LegacySse:
             calls.finish()
         try:
             async with connection.running():
-                await stream.run([*HEADERS, *cors])
+                await stream.run([*HEADERS, *get.checked.cors])
         finally:
             endpoint.streams.discard(calls)
 
-    async def _post(
-        self, exchange: Exchange, connection_id: str, cors: HeaderList, principal: Principal | None
-    ) -> None:
+    async def _post(self, post: Admitted, connection_id: str) -> None:
+        exchange, cors = post.exchange, post.checked.cors
         if exchange.method != "POST":
             await self._endpoint.refuse(exchange, 405, "Use POST", [(b"allow", b"POST"), *cors])
             return
         connection = self._connections.get(connection_id)
-        if connection is None or identity_of(connection.principal) != identity_of(principal):
+        if connection is None or identity_of(connection.principal) != identity_of(post.principal):
             raise refusal(404, "There is no such connection: open /sse again")
-        if not is_json(exchange.headers.get(b"content-type")):
+        if not post.checked.sends_json:
             raise refusal(415, "Content-Type must be application/json in UTF-8")
         body = await exchange.body(self._endpoint.settings.max_body)
         # 2024-11-05 answers the POST at once; what it brought about comes on the stream.
