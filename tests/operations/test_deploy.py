@@ -29,12 +29,6 @@ NAMED = re.compile(r"\$labels\.(\w+)|\{\{\s*(\w+)\s*\}\}")
 REPLICAS = ["replicas=3", "redis.urlSecret=redis", "stateKeys.secret=seal"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def deploy() -> None:
-    if not DEPLOY.exists():
-        pytest.skip("this is no checkout: deploy/ is not here")
-
-
 # ----- Alerts and dashboard
 
 
@@ -128,7 +122,9 @@ def test_promtool_takes_the_alerts_and_they_fire_on_the_reports_own_figures(tmp_
 
 
 def helm(command: str, *values: str, fails: bool = False) -> Any:
-    pytest.importorskip("helm_python", reason="no wheel of Helm for this machine")
+    pytest.importorskip(
+        "helm_python", reason="helm-python-sdk is not installed: make installs it, where it has a wheel"
+    )
     program = [sys.executable, "-m", "tests.operations.chart", command, str(CHART), ",".join(values)]
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode != 0) == fails, done.stdout + done.stderr

@@ -468,7 +468,6 @@ def test_a_link_inside_the_skill_is_a_file_of_it(tmp_path):
     assert "skill://demo/broken.txt" not in files
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
 async def test_what_is_hidden_is_not_served(tmp_path):
     files = {
         ".env": "SECRET=1",
