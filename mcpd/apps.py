@@ -14,6 +14,7 @@ from mcpd.errors import SettingError
 from mcpd.server.server import Server
 
 _DEFAULTS: Final = ("server", "mcp", "app")
+_OURS: Final = str(Path(__file__).parent)
 
 
 def load_app(name: str) -> Server:
@@ -96,5 +97,6 @@ def _where(exc: BaseException) -> str:
     if isinstance(exc, SyntaxError):
         return text
     frames = traceback.extract_tb(exc.__traceback__)
-    here = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
+    # Where the application stands: it may be we who raised it, over what is written there.
+    here = [frame for frame in frames if "importlib" not in frame.filename and not frame.filename.startswith(_OURS)]
     return f"{text} ({here[-1].filename}, line {here[-1].lineno})" if here else text

@@ -198,7 +198,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["raises"], r"raises.*ValueError: no.*line 3"),
     (["leaves"], "leaves.*SystemExit"),
     (["needs"], "needs.*surely_not_installed"),
-    (["wrong.py"], r"wrong.py.*\*args"),
+    (["wrong.py"], r"wrong.py.*\*args.*wrong.py, line 3\)"),
     (["not a module"], "'not a module' is no module"),
     # Settings
     (["--port", "eighty"], "--port.*'eighty'"),

@@ -122,9 +122,7 @@ def test_promtool_takes_the_alerts_and_they_fire_on_the_reports_own_figures(tmp_
 
 
 def helm(command: str, *values: str, fails: bool = False) -> Any:
-    pytest.importorskip(
-        "helm_python", reason="helm-python-sdk is not installed: make installs it, where it has a wheel"
-    )
+    pytest.importorskip("helm_python", reason="helm-python-sdk is not installed; make does it where there is a wheel")
     program = [sys.executable, "-m", "tests.operations.chart", command, str(CHART), ",".join(values)]
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode != 0) == fails, done.stdout + done.stderr
