@@ -148,7 +148,7 @@ class RequestParser:
         end = data.find(_BLANK_LINE, max(start, self._searched)) + len(_BLANK_LINE)
         if end < len(_BLANK_LINE):
             if start < len(data):
-                _check_beginning(data, start)
+                _check_beginning(data, start, self._searched)
             self._searched = max(start, len(data) - len(_BLANK_LINE) + 1)
             return None
         if end - start > MAX_HEAD:
@@ -310,7 +310,7 @@ class _Fields:
         self.on_header = self.found.__setitem__
 
 
-def _check_beginning(data: bytes, start: int) -> None:
+def _check_beginning(data: bytes, start: int, searched: int) -> None:
     # A head that is not whole yet may be hopeless already; who waits for the rest would wait until the time is up.
     if not b"A" <= data[start : start + 1] <= b"Z":
         raise MalformedError(400, "This is no HTTP request")
@@ -318,7 +318,8 @@ def _check_beginning(data: bytes, start: int) -> None:
         raise MalformedError(414, f"The request target is longer than {MAX_TARGET} bytes")
     if len(data) - start > MAX_HEAD:
         raise MalformedError(431, f"The header is longer than {MAX_HEAD} bytes")
-    if _BARE_LF.search(data, start) is not None:
+    # Only what is new: a head may come byte by byte.
+    if _BARE_LF.search(data, max(start, searched)) is not None:
         raise MalformedError(400, "Lines must end with CR LF")
 
 
