@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from mcpd.fronts.direct.connection import Connection
     from mcpd.fronts.direct.parser import Request
 
-_OPEN: Final = 0
-_STARTED: Final = 1
-_COMPLETE: Final = 2
 _FORGOTTEN: Final = Headers(())
 
 
@@ -35,12 +32,14 @@ class DirectExchange:
         "_connection",
         "_head",
         "_request",
-        "_state",
+        "_started",
         "client",
+        "complete",
         "headers",
         "last",
         "method",
         "path",
+        "scope",
     )
 
     def __init__(self, connection: Connection, request: Request) -> None:
@@ -51,30 +50,24 @@ class DirectExchange:
         self.client = connection.client
         self.last = False
         """The client has been told that the connection ends with this response."""
+        self.complete = False
+        """The whole response is sent, or there is nobody to send it to."""
+        self.scope: trio.CancelScope = connection.scope
+        """The one that the connection lends, to one call after the other."""
         self._connection = connection
         self._request = request
-        self._state = _OPEN
+        self._started = False
         self._head = b""
         self._callback: Callable[[], object] | None = None
-
-    @property
-    def scope(self) -> trio.CancelScope:
-        """The scope that the connection lends, one call after the other."""
-        return self._connection.scope
 
     def use_up(self) -> None:
         """The connection needs a new one."""
         self._connection.used_up = True
 
     @property
-    def complete(self) -> bool:
-        """Whether the whole response is sent, or there is nobody to send it to."""
-        return self._state == _COMPLETE
-
-    @property
     def untouched(self) -> bool:
         """Whether nothing of a response has been made."""
-        return self._state == _OPEN
+        return not self._started and not self.complete
 
     async def body(self, limit: int) -> bytes:
         """The request's body. What is no body is a `ProtocolError` with status 400."""
@@ -97,9 +90,9 @@ class DirectExchange:
 
     async def respond(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes = b"") -> None:
         """Send the whole response, with one write."""
-        if self._state != _OPEN:
+        if self._started or self.complete:
             return
-        self._state = _COMPLETE
+        self.complete = True
         self._callback = None
         connection = self._connection
         self.last = self.last or connection.must_close(self._request)
@@ -108,9 +101,9 @@ class DirectExchange:
 
     async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Start a response. Its head goes out with the first piece, so a short stream is one write and no more."""
-        if self._state != _OPEN:
+        if self._started or self.complete:
             return
-        self._state = _STARTED
+        self._started = True
         http10 = self._request.http10
         self.last = self.last or self._connection.must_close(self._request)
         self._head = response.beginning(status, headers, close=self.last, chunked=not http10)
@@ -121,16 +114,16 @@ class DirectExchange:
 
     async def write(self, data: bytes) -> None:
         """Send a piece of it."""
-        if self._state != _STARTED or self._connection.gone:
+        if not self._started or self.complete or self._connection.gone:
             raise ExchangeClosedError
         if not await self._connection.send(self._with_head(self._piece(data))):
             raise ExchangeClosedError
 
     async def finish(self) -> None:
         """End it."""
-        if self._state != _STARTED:
+        if not self._started or self.complete:
             return
-        self._state = _COMPLETE
+        self.complete = True
         self._callback = None
         if self._connection.gone:
             return
@@ -139,7 +132,7 @@ class DirectExchange:
 
     def on_close(self, callback: Callable[[], object]) -> None:
         """Call *callback* when the client is gone."""
-        if self._state == _COMPLETE:
+        if self.complete:
             return
         if self._connection.gone:
             callback()

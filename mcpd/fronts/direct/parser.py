@@ -76,6 +76,8 @@ class RequestParser:
         "_remaining",
         "_searched",
         "_target",
+        "complete",
+        "unread",
     )
 
     def __init__(self) -> None:
@@ -94,35 +96,29 @@ class RequestParser:
         self._path = ""
         self._remaining = 0
         self._chunks: ChunkedBody | None = None
-
-    @property
-    def complete(self) -> bool:
+        self.complete = True
         """Whether the last request has come whole."""
-        return self._remaining == 0 and self._chunks is None
+        self.unread = False
+        """Whether there are bytes that no request, or body, has been made of yet."""
 
     @property
     def remaining(self) -> int | None:
         """How many bytes the body lacks; None when it comes in chunks."""
         return self._remaining if self._chunks is None else None
 
-    @property
-    def unread(self) -> bool:
-        """Whether there are bytes that no request has been made of yet."""
-        return self._position < len(self._data)
-
     def feed(self, data: bytes) -> None:
         """Take what has been received."""
         if self._position == len(self._data):
-            self._data = data
+            self._data, self._searched = data, 0
         else:
             self._data = self._data[self._position :] + data
-        self._searched = max(0, self._searched - self._position)
+            self._searched = max(0, self._searched - self._position)
         self._position = 0
+        self.unread = True
 
     def rest(self) -> None:
         """Hold as little as possible until more comes, which may be long."""
         if self.complete and not self.unread:
-            self._drop_used()
             self._llhttp = self._known = None
             self._fields.found.clear()
 
@@ -135,15 +131,15 @@ class RequestParser:
         data, start = self._data, self._position
         known = self._known
         if known is not None and data.startswith(known.before, start):
-            at = start + len(known.before)
-            end = data.find(b"\r\n", at, at + 20)
-            length = data[at:end]
-            if end > 0 and data.startswith(known.after, end) and length.isdigit():
-                self._position = end + len(known.after)
+            if not data.startswith(known.head, start):
+                known = self._of_other_length(known, data, start)
+            if known is not None:
+                request = known.request
+                self._position = end = start + len(known.head)
                 self._counts = False
-                headers = known.headers if length == known.length else known.headers.replaced(b"content-length", length)
-                request = Request(known.method, known.path, headers)
-                request.length = self._remaining = int(length)
+                self._remaining = request.length
+                self.complete = False
+                self.unread = end < len(data)
                 return request
         end = data.find(_BLANK_LINE, max(start, self._searched)) + len(_BLANK_LINE)
         if end < len(_BLANK_LINE):
@@ -178,13 +174,14 @@ class RequestParser:
                 # "an origin server MUST ignore the received Host header field" (RFC 9112, 3.2.2)
                 fields[b"host"] = authority
                 pairs = pairs and [(name, authority if name == b"host" else value) for name, value in pairs]
-        headers = Headers.unique(fields) if pairs is None else Headers(pairs)
-        request = Request(method.decode(), path, headers)
+        request = Request(method.decode(), path, Headers.unique(fields) if pairs is None else Headers(pairs))
         if minor == b"0":
             request.http10 = request.close = True
         self._interpret(request, fields, pairs)
         if len(head) <= _MAX_KNOWN and pairs is None:
             self._remember(head, request)
+        self.complete = self._remaining == 0 and self._chunks is None
+        self._drop_used()
         return request
 
     def read_body(self) -> bytes:
@@ -197,14 +194,15 @@ class RequestParser:
             body, self._position = self._chunks.decode(self._data, self._position)
             if self._chunks.complete:
                 self._chunks = None
+                self.complete = True
             self._drop_used()
             return body
         if self._remaining == 0:
             return b""
-        end = self._position + self._remaining
-        piece = self._data[self._position : end]
+        piece = self._data[self._position : self._position + self._remaining]
         self._position += len(piece)
         self._remaining -= len(piece)
+        self.complete = not self._remaining
         if self._counts and self._llhttp is not None:
             self._llhttp.feed_data(piece)
         self._drop_used()
@@ -212,7 +210,8 @@ class RequestParser:
 
     def _drop_used(self) -> None:
         # The next request may be long in coming, and ten thousand connections may wait with what was read last.
-        if self._position == len(self._data):
+        self.unread = self._position < len(self._data)
+        if not self.unread:
             self._data, self._position, self._searched = b"", 0, 0
 
     def _read_fields(self, head: bytes) -> tuple[dict[bytes, bytes], list[tuple[bytes, bytes]] | None]:
@@ -253,14 +252,26 @@ class RequestParser:
         They stand in a line of their own, and the fields around them are those of a head that was read in full: no
         other field can speak of the body. Only digits may differ, so what is known is as well-formed as this one.
         """
-        if request.close or request.chunked or request.expects_continue:
+        if request.method != "POST" or request.close or request.chunked or request.expects_continue:
             self._known = None
             return
         match = _LENGTH.search(head)
-        if match is None:
+        if match is None or not request.length:
             return
-        before, after = head[: match.start(1)], head[match.end(1) :]
-        self._known = _Known(before, match[1], after, request.method, request.path, request.headers)
+        self._known = _Known(head, head[: match.start(1)], head[match.end(1) :], request)
+
+    def _of_other_length(self, known: _Known, data: bytes, start: int) -> _Known | None:
+        """The head there, if nothing but its length is another than that of the head known, which it then replaces."""
+        at = start + len(known.before)
+        end = data.find(b"\r\n", at, at + 20)
+        length = data[at:end]
+        if end < 0 or not length.isdigit() or not int(length) or not data.startswith(known.after, end):
+            return None
+        last = known.request
+        request = Request(last.method, last.path, last.headers.replaced(b"content-length", length))
+        request.length = int(length)
+        self._known = _Known(known.before + length + known.after, known.before, known.after, request)
+        return self._known
 
     def _interpret(self, request: Request, fields: dict[bytes, bytes], pairs: list[tuple[bytes, bytes]] | None) -> None:
         """What the fields say of the body and of the connection."""
@@ -290,14 +301,13 @@ class RequestParser:
 class _Known(NamedTuple):
     """A head that the next one is likely to equal, but for its length."""
 
+    head: bytes
     before: bytes
     """What stands before the digits of its length."""
-    length: bytes
     after: bytes
     """What stands behind them, to the end of the head."""
-    method: str
-    path: str
-    headers: Headers
+    request: Request
+    """What it says."""
 
 
 class _Fields:

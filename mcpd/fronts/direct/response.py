@@ -21,7 +21,7 @@ _CLOSE: Final = b"connection: close\r\n"
 _NO_BODY: Final = (204, 304)
 
 
-class _Clock:
+class _Date:
     # "An origin server with a clock MUST generate a Date header field" (RFC 9110, 6.6.1); it counts whole seconds.
     __slots__ = ("_field", "_second")
 
@@ -29,8 +29,7 @@ class _Clock:
         self._second = 0
         self._field = b""
 
-    def field(self) -> bytes:
-        """The Date field."""
+    def __call__(self) -> bytes:
         second = int(time.time())
         if second != self._second:
             self._second = second
@@ -38,7 +37,7 @@ class _Clock:
         return self._field
 
 
-_date: Final = _Clock().field
+_date: Final = _Date()
 
 
 def whole(
@@ -53,7 +52,8 @@ def whole(
       close: no further response follows on this connection.
       without_body: it answers HEAD: its body is not sent.
     """
-    head = _head(status, headers)
+    # Nearly all responses begin in one of a few ways.
+    head = _usual_head(status, headers[0]) if len(headers) == 1 else _head(status, headers)
     closing = _CLOSE if close else b""
     if status in _NO_BODY or (without_body and not body):
         return b"%b%b%b\r\n" % (head, _date(), closing)
@@ -79,13 +79,10 @@ def refusal(status: int, message: str, headers: Sequence[tuple[bytes, bytes]] = 
 
 
 def _head(status: int, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-    if len(headers) == 1:
-        return _usual_head(status, headers[0])
     line = _STATUS.get(status) or b"HTTP/1.1 %d \r\n" % status
     return line + b"".join([b"%b: %b\r\n" % field for field in headers])
 
 
-# Nearly all responses begin in one of a few ways.
 @lru_cache(maxsize=64)
 def _usual_head(status: int, field: tuple[bytes, bytes]) -> bytes:
-    return (_STATUS.get(status) or b"HTTP/1.1 %d \r\n" % status) + b"%b: %b\r\n" % field
+    return _head(status, (field,))
