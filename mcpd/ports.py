@@ -120,8 +120,11 @@ class RecordStore(Protocol):
 class AtHand(Protocol):
     """Records that need no waiting; a `RecordStore` that has them in its own memory offers this as well."""
 
-    def load_nowait(self, key: str, *, ttl: float) -> bytes | None:
-        """As `RecordStore.load`, at once and without a checkpoint: for requests, which have been waited for already."""
+    def load_nowait(self, key: str, *, ttl: float, now: float) -> bytes | None:
+        """As `RecordStore.load`, at once and without a checkpoint: for requests, which have been waited for already.
+
+        *now* is Trio's current time.
+        """
         ...
 
 

@@ -126,9 +126,9 @@ class TimedAtHand(TimedRecords):
         self._at_hand = at_hand
         self._loads = meter.store_operations["load"]
 
-    def load_nowait(self, key: str, *, ttl: float) -> bytes | None:
+    def load_nowait(self, key: str, *, ttl: float, now: float) -> bytes | None:
         began = perf_counter()
-        record = self._at_hand.load_nowait(key, ttl=ttl)
+        record = self._at_hand.load_nowait(key, ttl=ttl, now=now)
         seconds = perf_counter() - began
         # `observe` without the call: this is done for every request.
         loads = self._loads

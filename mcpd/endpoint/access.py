@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from mcpd.auth.resource import public_url
-from mcpd.endpoint.exchange import JSON
+from mcpd.endpoint.exchange import JSON, Admitted
 from mcpd.endpoint.guard import Guard, refusal
 from mcpd.endpoint.proxies import Proxies, owner_of
 from mcpd.protocol.headers import accepted, is_json
+from mcpd.protocol.revisions import LEGACY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from mcpd.auth.authorization import Authorization
     from mcpd.endpoint.exchange import Exchange, HeaderList
     from mcpd.endpoint.proxies import Seen
-    from mcpd.server.principal import Principal
     from mcpd.settings import Settings
 
 _ANYBODY: Final[HeaderList] = [(b"access-control-allow-origin", b"*")]
@@ -44,6 +44,8 @@ class Checked(NamedTuple):
     """``MCP-Protocol-Version``."""
     session_id: str | None
     """``Mcp-Session-Id``."""
+    legacy: bool
+    """Whether they are as all requests of a legacy session should have them: an ID, once, and no unknown version."""
 
 
 class Access:
@@ -77,6 +79,7 @@ class Access:
             return known
         seen = self.proxies.seen(exchange)
         cors = self.guard.check(headers, seen.host)
+        version, session_id = headers.get(b"mcp-protocol-version"), headers.get(b"mcp-session-id")
         found = headers.memo = Checked(
             client,
             seen,
@@ -84,20 +87,25 @@ class Access:
             cors,
             is_json(headers.get(b"content-type")),
             *accepted(headers.get(b"accept")),
-            headers.get(b"mcp-protocol-version"),
-            headers.get(b"mcp-session-id"),
+            version,
+            session_id,
+            session_id is not None
+            and (version is None or version in LEGACY)
+            and not headers.repeated(b"mcp-session-id"),
         )
         return found
 
-    async def admit(self, exchange: Exchange, seen: Seen) -> Principal | None:
-        """Who is asking; None where everybody may.
+    async def admit(self, exchange: Exchange, checked: Checked) -> Admitted:
+        """Let in who is asking: with a valid access token, or anybody where there is no authorization.
 
         Raises:
           AccessError: nobody who may come in.
         """
         if self.authorization is None:
-            return None
-        return await self.authorization.check(exchange.headers, scheme=seen.scheme, host=seen.host)
+            return Admitted(exchange, checked, None, checked.owner)
+        seen = checked.seen
+        principal = await self.authorization.check(exchange.headers, scheme=seen.scheme, host=seen.host)
+        return Admitted(exchange, checked, principal, principal.identity)
 
     def challenge(self, exchange: Exchange, needed: Sequence[str]) -> HeaderList:
         """What tells a client to ask its user for further scopes."""

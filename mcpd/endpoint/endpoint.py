@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     from mcpd.auth.authorization import Authorization
     from mcpd.core import Core
-    from mcpd.endpoint.access import Checked
     from mcpd.endpoint.exchange import Exchange, HeaderList
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.server.call import Call
@@ -91,6 +90,7 @@ class Endpoint:
             forget_tasks=core.tasks.forget,
         )
         self.leases = Leases(core.store, keep=settings.session_idle)
+        self._one_era = settings.era != "both"
         self.retry = settings.retry
         self.draining = False
         self.now = trio.current_time
@@ -203,14 +203,16 @@ class Endpoint:
             cors = checked.cors
             method = exchange.method
             if method == "POST":
-                principal = None if access.authorization is None else await access.admit(exchange, checked.seen)
-                await self._post(exchange, checked, principal)
+                if access.authorization is None:
+                    await self._post(Admitted(exchange, checked, None, checked.owner))
+                else:
+                    await self._post(await access.admit(exchange, checked))
             elif method == "OPTIONS":
                 await exchange.respond(204, [*self.access.guard.preflight(exchange.headers), _ALLOW, *cors])
             elif method == "GET" and self.settings.era != "modern":
-                await self._legacy.get(Admitted(exchange, checked, await access.admit(exchange, checked.seen)))
+                await self._legacy.get(await access.admit(exchange, checked))
             elif method == "DELETE" and self.settings.era != "modern":
-                await self._legacy.delete(Admitted(exchange, checked, await access.admit(exchange, checked.seen)))
+                await self._legacy.delete(await access.admit(exchange, checked))
             else:
                 # "HTTP GET or DELETE to the MCP endpoint: respond with 405" (2026-07-28, streamable-http).
                 allow = _ALLOW if self.settings.era != "modern" else (b"allow", b"POST, OPTIONS")
@@ -264,7 +266,8 @@ class Endpoint:
         error = ProtocolError(INTERNAL_ERROR, message, http_status=503)
         await self.error(exchange, request_id, error, cors)
 
-    async def _post(self, exchange: Exchange, checked: Checked, principal: Principal | None) -> None:
+    async def _post(self, post: Admitted) -> None:
+        exchange, checked = post.exchange, post.checked
         cors = checked.cors
         if not checked.sends_json:
             await self.refuse(exchange, 415, "Content-Type must be application/json in UTF-8", cors)
@@ -273,7 +276,6 @@ class Endpoint:
             await self.refuse(exchange, 406, "Accept must allow application/json or text/event-stream", cors)
             return
         body = await exchange.body(self.settings.max_body)
-        post = Admitted(exchange, checked, principal)
         # Nearly every body begins with its brace.
         batch = None if body[:1] == b"{" else jsonrpc.decode_batch(body)
         if batch is not None and self.settings.era != "modern":
@@ -283,8 +285,9 @@ class Endpoint:
         request_id = None if message.id is jsonrpc.UNSET else message.id
         try:
             meta = requests.read_meta(message.params) if requests.may_have_meta(body) else requests.NO_META
-            modern = envelope.is_modern(meta, checked.version)
-            envelope.check_era(self.settings.era, message, modern=modern)
+            modern = (meta is not requests.NO_META or not checked.legacy) and envelope.is_modern(meta, checked.version)
+            if self._one_era:
+                envelope.check_era(self.settings.era, message, modern=modern)
             if modern:
                 await self._modern.post(post, message, meta)
             else:
@@ -317,11 +320,15 @@ class Endpoint:
                 reply.exchange.use_up()
                 with trio.move_on_after(_LAST_WORDS, shield=True):
                     await self._answer(reply, answer)
+            elif answer is not None and not answer.code:
+                await reply.answer(answer)
             else:
                 await self._answer(reply, answer)
         finally:
             self.call_places.leave(call.owner)
-            self.call_done(call)
+            self.calls.discard(call)
+            if self._drained is not None:
+                self.call_done(call)
 
     async def _answer(self, reply: Reply, answer: Answer | None) -> None:
         if answer is not None and answer.needed:

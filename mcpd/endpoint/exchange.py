@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -110,15 +112,12 @@ class Handler(Protocol):
         ...
 
 
-class Admitted(NamedTuple):
+class Admitted(msgspec.Struct, frozen=True):
     """An exchange that may come in, and who is asking."""
 
     exchange: Exchange
     checked: Checked
-    principal: Principal | None = None
+    principal: Principal | None
     """None where there is no authorization."""
-
-    @property
-    def owner(self) -> Owner:
-        """On whose account it goes."""
-        return self.checked.owner if self.principal is None else self.principal.identity
+    owner: Owner
+    """On whose account it goes."""

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from mcpd.endpoint.access import Checked
     from mcpd.endpoint.endpoint import Endpoint
     from mcpd.endpoint.exchange import Admitted
-    from mcpd.ports import EventLog
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.protocol.requests import Meta
     from mcpd.protocol.revisions import Revision
@@ -48,6 +47,8 @@ class Legacy:
         self._rate = Rate(endpoint.settings.initialize_rate / 60) if endpoint.settings.initialize_rate else None
         self._events = endpoint.store.events if endpoint.settings.resumable else None
         self._streams = SessionStreams(endpoint)
+        self._brief = min(1.0, endpoint.sessions.idle / 20)
+        """Seconds by which a session may expire too early."""
 
     # ----- POST
 
@@ -57,7 +58,8 @@ class Legacy:
         Raises:
           ProtocolError: it is refused; nothing was run and nothing created.
         """
-        if message.method == "initialize" and message.is_request:
+        method, request_id = message.method, message.id
+        if method == "initialize" and request_id is not jsonrpc.UNSET:
             # A client that lost its session may still send the old ID along: it is ignored.
             if self._endpoint.core.tracing:
                 from mcpd.tracing import initialization  # noqa: PLC0415 - who does not trace has no need of it
@@ -67,25 +69,36 @@ class Legacy:
             else:
                 await self._initialize(post, message)
             return
-        session = await self._session(post)
-        began = self._endpoint.now()
+        endpoint = self._endpoint
+        began = endpoint.now()
+        records, checked = endpoint.sessions.at_hand, post.checked
+        if records is None or not checked.legacy or checked.session_id is None:
+            session = await self._session(post)
+        else:
+            # The same without waiting: most requests come by here.
+            identity = identity_of(post.principal)
+            session = endpoint.sessions.load_nowait(records, checked.session_id, identity, began)
+            if session is None:
+                raise _not_found()
         try:
-            if message.is_request:
-                call = self._new_call(post, message, meta, session, post.exchange.scope)
-                call.outlet = reply = self._reply(post, session, (call.id,))
-                if session is None:
-                    await self._endpoint.run_call(call, reply, began)
-                    return
-                session.live.enter(call)
-                try:
-                    await self._endpoint.run_call(call, reply, began)
-                finally:
-                    session.live.leave(call)
-            else:
+            if method is jsonrpc.UNSET or request_id is jsonrpc.UNSET:
                 await self._hear(session, message)
                 await post.exchange.respond(202, post.checked.cors)
+                return
+            call = self._new_call(post, message, meta, session, post.exchange.scope)
+            call.outlet = reply = self._reply(post, session, (call.id,))
+            if session is None:
+                await endpoint.run_call(call, reply, began)
+                return
+            session.live.calls.add(call)
+            try:
+                await endpoint.run_call(call, reply, began)
+            finally:
+                session.live.calls.discard(call)
         finally:
-            await self._release(session, began)
+            # Where loading it was as good as now, that has renewed it already.
+            if session is not None and (endpoint.now() - began > self._brief or not session.record.initialized):
+                await self._release(session)
 
     async def post_batch(self, post: Admitted, batch: Sequence[Message | MessageError]) -> None:
         """Answer a POST of a JSON-RPC batch, which only 2025-03-26 has.
@@ -100,7 +113,6 @@ class Legacy:
             )
         if any(isinstance(message, Message) and message.method == "initialize" for message in batch):
             raise ProtocolError(INVALID_REQUEST, "initialize must not be part of a batch", http_status=400)
-        began = trio.current_time()
         endpoint = self._endpoint
         ids = [message.id for message in batch if isinstance(message, Message) and message.is_request]
         reply = self._reply(post, session, cast("list[RequestId]", ids))
@@ -108,13 +120,13 @@ class Legacy:
         calls: list[Call] = []
 
         async def run(call: Call) -> None:
-            session.live.enter(call)
+            session.live.calls.add(call)
             endpoint.calls.add(call)
             try:
                 answer = await endpoint.dispatcher.answer(call)
             finally:
                 endpoint.call_done(call)
-                session.live.leave(call)
+                session.live.calls.discard(call)
             if answer is not None:
                 answers.append(answer.body)
 
@@ -139,7 +151,7 @@ class Legacy:
             await reply.answer_all(answers)
         finally:
             endpoint.call_places.leave(post.owner, len(ids))
-            await self._release(session, began)
+            await self._release(session)
 
     async def _initialize(self, post: Admitted, message: Message) -> None:
         endpoint = self._endpoint
@@ -199,32 +211,34 @@ class Legacy:
         Raises:
           ProtocolError: 404 for an unknown one, which another principal's is as well.
         """
-        version, session_id = asked.checked.version, asked.checked.session_id
+        checked = asked.checked
+        if not checked.legacy:
+            self._check_fields(asked)
+        if checked.session_id is None:
+            return None
+        session = await self._endpoint.sessions.load(checked.session_id, identity_of(asked.principal))
+        if session is None:
+            raise _not_found()
+        return session
+
+    def _check_fields(self, asked: Admitted) -> None:
+        version = asked.checked.version
         if version is not None and version not in LEGACY and version not in MODERN:
             raise refusal(400, f"Unsupported MCP-Protocol-Version {version[:100]!r}; supported are {', '.join(LEGACY)}")
-        if session_id is None:
-            if not self._endpoint.settings.sessions:
-                return None
+        if asked.checked.session_id is None and self._endpoint.settings.sessions:
             raise refusal(400, "Mcp-Session-Id is missing: initialize first and send the ID you get with each request")
         if asked.exchange.headers.repeated(b"mcp-session-id"):
             raise refusal(400, "Mcp-Session-Id stands more than once")
-        session = await self._endpoint.sessions.load(session_id, identity_of(asked.principal))
-        if session is None:
-            raise refusal(404, "Session not found: it has ended or expired; initialize again")
-        return session
 
-    async def _release(self, session: Session | None, began: float) -> None:
-        """The exchange is over: the session's idle time counts from now, if that makes a difference."""
-        if session is None or session.live.ended:
+    async def _release(self, session: Session) -> None:
+        """The exchange is over, after some time: the session's idle time counts from now."""
+        if session.live.ended:
             return
-        endpoint = self._endpoint
-        lasted = endpoint.now() - began
-        if lasted > min(1.0, endpoint.sessions.idle / 20) or not session.is_initialized:
-            with trio.move_on_after(1.0, shield=True):
-                try:
-                    await endpoint.sessions.renew(session)
-                except StoreError as exc:
-                    logger.warning("A session could not be renewed: %s", exc)
+        with trio.move_on_after(1.0, shield=True):
+            try:
+                await self._endpoint.sessions.renew(session)
+            except StoreError as exc:
+                logger.warning("A session could not be renewed: %s", exc)
 
     async def _hear(self, session: Session | None, message: Message) -> None:
         """A notification or a response. What makes no sense is ignored: nobody waits for an answer."""
@@ -254,9 +268,11 @@ class Legacy:
         scope: trio.CancelScope | None = None,
     ) -> Call:
         record = None if session is None else session.record
+        request_id: Any = message.id
+        method: Any = message.method
         return Call(
-            id=cast("Any", message.id),
-            method=cast("str", message.method),
+            id=request_id,
+            method=method,
             params=message.params,
             meta=meta,
             revision=self._revision(post.checked) if session is None else session.revision,
@@ -271,13 +287,12 @@ class Legacy:
         )
 
     def _reply(self, post: Admitted, session: Session | None, ids: Sequence[RequestId]) -> Reply:
-        return Reply(
-            post, self._endpoint, session=session, log=None if session is None else self._log(session), ids=ids
-        )
-
-    def _log(self, session: Session) -> EventLog | None:
-        # 2024-11-05 knows no event ids.
-        return self._events if session.revision.audio else None
+        checked = post.checked
+        if session is None:
+            return Reply(post.exchange, checked, self._endpoint, checked.cors, ids=ids)
+        revision = session.revision
+        log = self._events if revision.event_ids else None
+        return Reply(post.exchange, checked, self._endpoint, checked.cors, session, log, revision.priming, ids)
 
     def _revision(self, checked: Checked) -> Revision:
         # "If the server does not receive an MCP-Protocol-Version header, and has no other way to identify the version
@@ -290,7 +305,7 @@ class Legacy:
         """End the session."""
         session = await self._session(delete)
         if session is None or not await self._endpoint.sessions.end(session):
-            raise refusal(404, "Session not found: it has ended or expired")
+            raise _not_found()
         await delete.exchange.respond(204, delete.checked.cors)
 
     # ----- GET
@@ -307,11 +322,14 @@ class Legacy:
         assert session is not None  # noqa: S101 - the ID is there
         if not checked.sse:
             raise refusal(406, "Accept must allow text/event-stream")
-        began = trio.current_time()
         try:
-            await self._streams.open(get, session, self._log(session))
+            await self._streams.open(get, session, self._events if session.revision.event_ids else None)
         finally:
-            await self._release(session, began)
+            await self._release(session)
+
+
+def _not_found() -> ProtocolError:
+    return refusal(404, "Session not found: it has ended or expired; initialize again")
 
 
 _NO_CAPABILITIES: Final = ClientCapabilities()

@@ -72,7 +72,8 @@ class Modern:
         if message.method == LISTEN:
             await listen(self._endpoint, post, call)
             return
-        call.outlet = reply = Reply(post, self._endpoint, cancel=call.cancel)
+        call.outlet = reply = Reply(exchange, post.checked, self._endpoint, post.checked.cors, cancel=call.cancel)
+        exchange.on_close(reply.lost)
         await self._endpoint.run_call(call, reply, self._endpoint.now())
 
     def _check_call(self, exchange: Exchange, params: msgspec.Raw) -> None:

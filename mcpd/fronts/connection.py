@@ -284,7 +284,7 @@ class Connection:
             self._begins(call)
         self._taken += 1
         # Entered here, not in its task: a cancellation that comes right behind must find it.
-        self.live.enter(call)
+        self.live.calls.add(call)
         self._nursery.start_soon(self._run, call)
 
     async def _run(self, call: Call) -> None:
@@ -300,7 +300,7 @@ class Connection:
                 await self.send(answer.body)
         finally:
             outlet.finished = True
-            self.live.leave(call)
+            self.live.calls.discard(call)
             self._taken -= 1
             if self._ends is not None:
                 self._ends(call)

@@ -16,7 +16,6 @@ from weakref import WeakValueDictionary
 import trio
 
 from mcpd.auth.challenge import AccessError
-from mcpd.endpoint.exchange import Admitted
 from mcpd.endpoint.guard import refusal
 from mcpd.endpoint.stream import HEADERS
 from mcpd.errors import INTERNAL_ERROR, BodyTooLargeError, ExchangeClosedError, ProtocolError
@@ -26,7 +25,7 @@ from mcpd.server.principal import identity_of
 
 if TYPE_CHECKING:
     from mcpd.endpoint.endpoint import Endpoint
-    from mcpd.endpoint.exchange import Exchange, HeaderList
+    from mcpd.endpoint.exchange import Admitted, Exchange, HeaderList
     from mcpd.endpoint.stream import EventStream
     from mcpd.server.call import Call
     from mcpd.settings import Settings
@@ -60,7 +59,7 @@ class LegacySse:
             if exchange.method == "OPTIONS":
                 await exchange.respond(204, [*access.guard.preflight(exchange.headers), *cors])
                 return
-            asked = Admitted(exchange, checked, await access.admit(exchange, checked.seen))
+            asked = await access.admit(exchange, checked)
             if path.startswith(_MESSAGES):
                 await self._post(asked, path.removeprefix(_MESSAGES))
             else:

@@ -112,6 +112,8 @@ def decode(body: bytes) -> Message:
         message = _decode_message(body)
     except msgspec.ValidationError as exc:
         raise _not_a_message(plain, str(exc)) from None
+    if message.method is not UNSET and memoryview(message.params)[0] == _BRACE:
+        return message  # what nearly all are: a request, or a notification
     return _check_shape(message)
 
 
@@ -241,7 +243,8 @@ def encode_foreign(value: object) -> msgspec.Raw:
 
 def encode_result(id: RequestId, result: object) -> bytes:
     """A response with a result: anything msgspec encodes, a `msgspec.Raw` of one line unchanged."""
-    return one_line(encode(_Result("2.0", id, result)))
+    data = encode(_Result("2.0", id, result))
+    return one_line(data) if _LF in data or _CR in data else data
 
 
 def encode_error(id: RequestId | None, error: ProtocolError) -> bytes:

@@ -25,6 +25,8 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Structured tool output, titles, resource links, elicitation."""
     icons: bool = True
     """Icons, URL elicitation, sampling with tools, server descriptions."""
+    event_ids: bool = True
+    """What comes on a stream has ids, by which it is resumed."""
     priming: bool = False
     """A stream starts with an event that has an id and no data (SEP-1699)."""
     bare_structure: bool = False
@@ -32,11 +34,11 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 _TABLE: Final = (
-    Revision(name="2024-11-05", audio=False, structured=False, icons=False),
+    Revision(name="2024-11-05", event_ids=False, audio=False, structured=False, icons=False),
     Revision(name="2025-03-26", batches=True, structured=False, icons=False),
     Revision(name="2025-06-18", icons=False),
     Revision(name="2025-11-25", priming=True),
-    Revision(name="2026-07-28", modern=True, bare_structure=True),
+    Revision(name="2026-07-28", modern=True, event_ids=False, bare_structure=True),
 )
 
 REVISIONS: Final = {revision.name: revision for revision in _TABLE}

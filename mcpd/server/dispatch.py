@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
+import msgspec
 import trio
 
 from mcpd.errors import (
@@ -44,9 +45,11 @@ ServiceMethod: TypeAlias = "Callable[[S, Call], Awaitable[Any]]"
 logger: Final = logging.getLogger("mcpd")
 _DEFINED: Final = (HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION)
 _NO_HINT: Final = CacheHint()
+_STOPPED: Final = object()
+"""The result of a handler that has none, for its call was stopped."""
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, frozen=True):
     """A request's response: its bytes, and what HTTP and the metrics want to know of it."""
 
     body: bytes
@@ -56,38 +59,6 @@ class Answer(NamedTuple):
     """The code of the error it tells of; 0 for a result."""
     needed: tuple[str, ...] = ()
     """The scopes whose lack it tells of."""
-
-
-class _LentScope:
-    """A call's part of a scope that is around more than the call. It ends like a scope of its own.
-
-    To make, enter and leave a scope for each call would cost as much as most calls do. One that a call was cancelled in
-    is used up, and whoever lent it has to make a new one.
-    """
-
-    __slots__ = ("_call", "_scope")
-
-    def __init__(self, call: Call, scope: trio.CancelScope) -> None:
-        self._call = call
-        self._scope = scope
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _type: object, exc: BaseException | None, _traceback: object) -> bool:
-        self._call.ended = True
-        if exc is None or not self._scope.cancel_called:
-            return False
-        if isinstance(exc, trio.Cancelled):
-            # If a scope further out is cancelled as well, that shows at the next checkpoint.
-            return True
-        if isinstance(exc, BaseExceptionGroup):
-            cancelled, rest = cast("BaseExceptionGroup[BaseException]", exc).split(trio.Cancelled)
-            if cancelled is not None:
-                if rest is not None:
-                    raise rest
-                return True
-        return False
 
 
 class Dispatcher:
@@ -146,63 +117,83 @@ class Dispatcher:
         handler = (self._modern if modern else self._legacy).get(call.method)
         began = perf_counter()
         token = CURRENT.set((call.id, None if call.session is None else call.session.id))
-        code: int | None = None  # of the error that is answered, 0 for a result; none if there is no answer
+        answer: Answer | None = None
         try:
             if handler is None:
-                answer: Answer | None = _error(call, unknown_method(call.method, call.revision))
+                raise unknown_method(call.method, call.revision)
+            context = Context(self.server, call, self._handles)
+            if call.scope is None:
+                result = await self._run_alone(handler, call, context)
             else:
-                answer = await self._run(handler, call)
-            if answer is not None:
-                code = answer.code
-            return answer
-        finally:
-            CURRENT.reset(token)
-            call.over()
-            if self._meter is not None:
-                outcome = "cancelled" if code is None else "error" if code else "ok"
-                method = "unknown" if handler is None else call.method
-                self._meter.request("modern" if modern else "legacy", method, outcome, perf_counter() - began)
-
-    async def _run(self, handler: Handler, call: Call) -> Answer | None:
-        modern = call.revision.modern
-        try:
-            around: _LentScope | trio.CancelScope
-            if call.scope is not None:
-                around = _LentScope(call, call.scope)
+                # It is around more than the call: to make, enter and leave one for each would cost as much as most
+                # calls do. Once a call was cancelled in it it is used up, and who lent it has to make a new one.
+                try:
+                    result = await handler(self.offer, call, context)
+                except BaseException as exc:
+                    if not _says_stopped(exc, call.scope):
+                        raise
+                    result = _STOPPED
+            if result is _STOPPED or (call.rounds is not None and call.rounds.open):
+                # A handler that has swallowed the cancellation has asked all the same.
+                answer = self._stopped(call)
             else:
-                around = call.scope = trio.CancelScope()
-                if call.cancelled:
-                    around.cancel()
-            try:
-                with around:
-                    result = await handler(self.offer, call, Context(self.server, call, self._handles))
-                    if call.rounds is None or not call.rounds.open:
-                        return Answer(encode_result(call.id, self.offer.complete(result, call.revision)))
-                    # A handler that has swallowed the cancellation has asked all the same.
-                # Besides that, only our own scope's cancellation comes here.
-            except (CallEndedError, BaseExceptionGroup) as exc:
-                if not isinstance(only(exc), CallEndedError):
-                    raise
-            return self._ended(call)
+                answer = Answer(encode_result(call.id, self.offer.complete(result) if modern else result))
         except CapabilityError as exc:
             # -32021 is a code of the modern era.
-            return _error(call, exc if modern else ProtocolError(INVALID_PARAMS, exc.message))
+            answer = _error(call, exc if modern else ProtocolError(INVALID_PARAMS, exc.message))
         except ProtocolError as exc:
-            return _error(call, exc)
+            answer = _error(call, exc)
         except StoreError as exc:
             logger.warning("%s: the store failed: %s", call.method, exc)
-            return _error(
-                call, ProtocolError(INTERNAL_ERROR, "The session store cannot be reached; try again", http_status=503)
-            )
+            away = ProtocolError(INTERNAL_ERROR, "The session store cannot be reached; try again", http_status=503)
+            answer = _error(call, away)
         except Exception:
             logger.exception("%s failed", call.method)
-            return _error(call, ProtocolError(INTERNAL_ERROR, "Internal error"))
+            answer = _error(call, ProtocolError(INTERNAL_ERROR, "Internal error"))
+        finally:
+            call.ended = True
+            CURRENT.reset(token)
+            if call.asking:
+                call.over()
+            if self._meter is not None:
+                outcome = "cancelled" if answer is None else "error" if answer.code else "ok"
+                method = "unknown" if handler is None else call.method
+                self._meter.request("modern" if modern else "legacy", method, outcome, perf_counter() - began)
+        return answer
 
-    def _ended(self, call: Call) -> Answer | None:
+    async def _run_alone(self, handler: Handler, call: Call, context: Context) -> Any:
+        """Run it in a scope of its own."""
+        call.scope = scope = trio.CancelScope()
+        if call.cancelled:
+            scope.cancel()
+        with scope:
+            try:
+                return await handler(self.offer, call, context)
+            except BaseException as exc:
+                if not _says_stopped(exc, scope):
+                    raise
+        return _STOPPED
+
+    def _stopped(self, call: Call) -> Answer | None:
         """The answer of a call that was stopped before it had a result: its questions, or what stopped it."""
         if call.rounds is not None and call.rounds.open and not call.cancelled:
             return Answer(encode_result(call.id, self.offer.signed(call.rounds.result())))
         return None if call.answer is None else _error(call, call.answer)
+
+
+def _says_stopped(exc: BaseException, scope: trio.CancelScope) -> bool:
+    """Whether what a handler raised says that its call was stopped, and no more; raises what more it says.
+
+    If a scope further out is cancelled as well, that shows at the next checkpoint.
+    """
+    if isinstance(only(exc), CallEndedError):
+        return True
+    if not scope.cancel_called or not isinstance(exc, BaseExceptionGroup):
+        return scope.cancel_called and isinstance(exc, trio.Cancelled)
+    cancelled, rest = cast("BaseExceptionGroup[BaseException]", exc).split(trio.Cancelled)
+    if cancelled is not None and rest is not None and not isinstance(only(rest), CallEndedError):
+        raise rest
+    return cancelled is not None
 
 
 def _in_era(error: ProtocolError, *, modern: bool) -> ProtocolError:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger("mcpd.handlers")
 _PASSES: Final = (Exception, trio.Cancelled, KeyboardInterrupt, CallEndedError)
-"""What goes on as it is: everything else that a handler raises would stop the server."""
 
 
 def checked_timeout(timeout: float | None) -> float | None:
@@ -61,14 +60,16 @@ async def invoke(
         return await trio.to_thread.run_sync(
             signature.call, arguments, context, limiter=limiter, abandon_on_cancel=True
         )
-    except _PASSES:
-        raise
-    except BaseExceptionGroup as group:
-        if group.split(_PASSES)[1] is None:
-            raise
-        raise RuntimeError(f"The handler raised {type(only(group)).__name__}") from group
     except BaseException as exc:
-        raise RuntimeError(f"The handler raised {type(exc).__name__}") from exc
+        if isinstance(exc, Exception) or passes(exc):
+            raise
+        raise RuntimeError(f"The handler raised {type(only(exc)).__name__}") from exc
+
+
+def passes(exc: BaseException) -> bool:
+    """Whether what a handler raised, which is no `Exception`, goes on as it is; anything else would stop the server."""
+    group = cast("BaseExceptionGroup[BaseException] | None", exc if isinstance(exc, BaseExceptionGroup) else None)
+    return isinstance(exc, _PASSES) if group is None else group.split(_PASSES)[1] is None
 
 
 def meant(exc: BaseException) -> ToolError | ProtocolError | None:

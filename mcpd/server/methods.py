@@ -72,7 +72,8 @@ async def call_tool(offer: Offer, call: Call, context: Context) -> Any:
     tool = offer.tool(params.name)
     if tool is None:
         raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name}")
-    check_scopes(call, tool.scopes)
+    if tool.scopes:
+        check_scopes(call, tool.scopes)
     arguments = params.arguments
     if not is_object(arguments):
         if bytes(arguments) != b"null":
@@ -80,12 +81,13 @@ async def call_tool(offer: Offer, call: Call, context: Context) -> Any:
         arguments = requests.NO_ARGUMENTS
     if (tool.task is not None or params.task) and offer.tasks is not None and as_task(offer, call, tool, params):
         return await offer.tasks.start(call, params, later=tool.task_later)
-    if call.background is None or tool.task_later:
+    if call.revision.modern and (call.background is None or tool.task_later):
         _may_ask(offer, call, params)
     meter = offer.meter
     if meter is None:
         return await tool.call(call, context, arguments, offer.threads)
-    meter.keep_tools(offer.server.tools)
+    if tool.name not in meter.tools:
+        meter.keep_tools(offer.server.tools)
     meter.tools[tool.name] += 1
     try:
         result = await tool.call(call, context, arguments, offer.threads)

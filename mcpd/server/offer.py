@@ -54,6 +54,7 @@ class Offer:
         self.lifespan: Any = None
         self.threads: trio.CapacityLimiter = server.new_limiter()
         self._read_only = read_only
+        self._meta: dict[str, Any] = {SERVER_INFO: {"name": server.info.name, "version": server.info.version}}
         size = server.page_size
         self.tools = Pages(server.tools, "tools", size=size, extra=self.list_extra, shown=self._shown)
         self.prompts = Pages(server.prompts, "prompts", size=size, extra=self.list_extra)
@@ -82,7 +83,7 @@ class Offer:
     def tool(self, name: str) -> ToolEntry | None:
         """The tool of this name, if it is on offer."""
         entry = self.server.tools.get(name)
-        return entry if entry is not None and self._shown(entry) else None
+        return None if self._read_only and entry is not None and not entry.read_only else entry
 
     def resource(self, uri: str) -> tuple[ResourceEntry, dict[str, str]] | None:
         """The resource of this URI, or the template it fits, with the template's variables."""
@@ -139,19 +140,16 @@ class Offer:
     def _shown(self, entry: ToolEntry) -> bool:
         return entry.read_only or not self._read_only
 
-    def _meta(self) -> dict[str, Any]:
-        return {SERVER_INFO: {"name": self.server.info.name, "version": self.server.info.version}}
-
-    def complete(self, result: Any, revision: Revision) -> Any:
+    def complete(self, result: Any) -> Any:
         """What every modern result has besides: its type, and who it is from."""
-        if revision.modern and isinstance(result, msgspec.Struct):
+        if isinstance(result, msgspec.Struct):
             result.result_type = "complete"  # type: ignore[attr-defined]  # every result type has it
-            result.meta = self._meta() | (result.meta or {})  # type: ignore[attr-defined]
+            result.meta = self._meta | result.meta if result.meta else self._meta  # type: ignore[attr-defined]
         return result
 
     def signed(self, result: dict[str, Any]) -> dict[str, Any]:
         """A modern result with who it is from."""
-        return result | {"_meta": self._meta()}
+        return result | {"_meta": self._meta}
 
     def list_extra(self, revision: Revision) -> dict[str, Any]:
         if not revision.modern:
@@ -160,5 +158,5 @@ class Offer:
             "ttlMs": self.cache.ttl_ms,
             "cacheScope": self.cache.scope,
             "resultType": "complete",
-            "_meta": self._meta(),
+            "_meta": self._meta,
         }

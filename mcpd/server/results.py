@@ -131,6 +131,8 @@ class ResultShape:
         Raises:
           ResultError: the value has no JSON, or does not fit what the tool says it returns.
         """
+        if type(value) is str and self._kind is not _Kind.STRUCTURED:
+            return CallToolResult([TextContent(value)])
         if isinstance(value, CallToolResult):
             return self._finished(value, wrap=wrap)
         if self._kind is _Kind.STRUCTURED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from inspect import Signature as Inspect
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -12,7 +13,7 @@ from mcpd.errors import CapabilityError, ClientError, ToolError
 from mcpd.protocol.types import CallToolResult, Icon, TextContent, Tool, ToolAnnotations, ToolExecution
 from mcpd.server import downgrade
 from mcpd.server.context import Context
-from mcpd.server.invoke import checked_timeout, invoke, log_failure, meant, translated
+from mcpd.server.invoke import checked_timeout, invoke, log_failure, meant, passes, translated
 from mcpd.server.principal import scopes_needed
 from mcpd.server.results import ResultError, ResultShape
 from mcpd.server.schema import HeaderParameter, check_schema, header_parameters
@@ -75,6 +76,8 @@ class ToolEntry:
         self.task_later = task_later
         self.scopes = scopes_needed(scopes)
         self._timeout = checked_timeout(timeout)
+        self._at_once = timeout is None and iscoroutinefunction(function)
+        """`invoke` would do nothing but wait for it."""
         self._tool = Tool(
             name=self.name,
             title=title,
@@ -110,17 +113,23 @@ class ToolEntry:
         except msgspec.ValidationError as exc:
             return _failed(self.signature.explain(exc))
         try:
-            value = await invoke(self.signature, given, context, limiter, self._timeout)
+            if self._at_once:
+                value = await self.signature.call(given, context)
+            else:
+                value = await invoke(self.signature, given, context, limiter, self._timeout)
             rendered = self._shape.render(value, wrap=not call.revision.bare_structure)
         except ResultError as exc:
             log_failure(f"Tool {self.name!r}", exc)
             return _failed("The tool returned something that cannot be sent")
-        except (Exception, SystemExit) as exc:  # noqa: BLE001 - whatever a handler does, its client gets one answer
+        except BaseException as exc:
+            if not isinstance(exc, Exception) and passes(exc):
+                raise
+            # Whatever a handler does, its client gets one answer.
             failure = self._failure(exc, call)
             if failure is None:
                 raise translated(f"Tool {self.name!r}", exc) from None
             return failure
-        return downgrade.result(rendered, call.revision)
+        return rendered if call.revision.icons else downgrade.result(rendered, call.revision)
 
     def _failure(self, exc: BaseException, call: Call) -> CallToolResult | None:
         """The result that tells of the handler's exception; None when it is an error response instead."""

@@ -1,13 +1,15 @@
 """What of a session is live in this process: calls in flight, open streams, questions without an answer yet.
 
-A `Live` is held by the exchanges that use it and by nothing else; it is found through a `WeakValueDictionary`. So it
+A `Live` is held by the exchanges that use it and by nothing else; it is found through `Lives`, which holds none. So it
 exists exactly while the session is in use here, which is also what "busy" means.
 """
 
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import ref
 
 import msgspec
 import trio
@@ -16,7 +18,7 @@ from mcpd.errors import CONNECTION_CLOSED, ClientError, ProtocolError
 from mcpd.sessions.record import cancelled_call
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from mcpd.protocol.jsonrpc import Message, RequestId
     from mcpd.server.call import Call
@@ -123,45 +125,32 @@ class Standalone:
         """The bus has brought back its own word of it: what it brings after that is newer."""
 
 
-class Live:
+class Live(msgspec.Struct, weakref=True, eq=False):
     """One session's live part in this process."""
 
-    __slots__ = ("__weakref__", "_questions", "calls", "ended", "key", "seen", "standalone", "streams")
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.calls: dict[RequestId, list[Call]] = {}
-        self._questions: Questions | None = None
-        self.streams: set[Closable] = set()
-        self.standalone: Standalone | None = None
-        self.seen: Sequence[bytes] = ()
-        """The cancellations in the record that this replica knows of."""
-        self.ended = False
+    key: str
+    calls: set[Call] = set()
+    """Those in flight. Clients may use one id for several at once; each has its own exchange."""
+    asked: Questions | None = None
+    streams: set[Closable] = set()
+    standalone: Standalone | None = None
+    seen: Sequence[bytes] = ()
+    """The cancellations in the record that this replica knows of."""
+    ended: bool = False
 
     @property
     def questions(self) -> Questions:
         """What its client has been asked here."""
-        if self._questions is None:
-            self._questions = Questions()
-        return self._questions
-
-    def enter(self, call: Call) -> None:
-        """A call starts. Clients may use one id for several at once; each has its own exchange."""
-        self.calls.setdefault(call.id, []).append(call)
-
-    def leave(self, call: Call) -> None:
-        """The call is over."""
-        same = self.calls[call.id]
-        same.remove(call)
-        if not same:
-            del self.calls[call.id]
+        if self.asked is None:
+            self.asked = Questions()
+        return self.asked
 
     def cancel(self, request_id: RequestId) -> bool:
         """The client no longer wants an answer; False when there is no such call here."""
-        calls = self.calls.get(request_id, ())
-        for call in calls:
+        found = [call for call in self.calls if call.id == request_id]
+        for call in found:
             call.cancel()
-        return bool(calls)
+        return bool(found)
 
     def see(self, cancelled: Sequence[bytes]) -> None:
         """The cancellations as the record has them: what is new was cancelled elsewhere, and may run here."""
@@ -187,8 +176,48 @@ class Live:
     def end(self) -> None:
         """The session is over: its calls are cancelled and answered so, its streams end."""
         self.ended = True
-        for calls in list(self.calls.values()):
-            for call in calls:
-                call.cancel(ProtocolError(CONNECTION_CLOSED, "The session was terminated"))
+        for call in list(self.calls):
+            call.cancel(ProtocolError(CONNECTION_CLOSED, "The session was terminated"))
         for stream in list(self.streams):
             stream.finish()
+
+
+class Lives:
+    """The live part of every session in use in this process, by key. It holds none of them.
+
+    A ``WeakValueDictionary`` does the same in five calls of Python for each request, where this has one.
+    """
+
+    __slots__ = ("_references",)
+
+    def __init__(self) -> None:
+        self._references: dict[str, ref[Live]] = {}
+
+    def of(self, key: str) -> Live:
+        """The one of this key, new if there is none; it is there for as long as it is held."""
+        known = self._references.get(key)
+        live = None if known is None else known()
+        if live is None:
+            live = Live(key)
+            # Its end, which comes with its last holder, takes the entry away. (`pop` is called with the dead reference,
+            # and takes that for its default.)
+            self._references[key] = ref(live, partial(self._references.pop, key))
+        return live
+
+    def get(self, key: str) -> Live | None:
+        """The one of this key, if there is one."""
+        reference = self._references.get(key)
+        return None if reference is None else reference()
+
+    def all(self) -> list[Live]:
+        """All there are now."""
+        return [live for reference in list(self._references.values()) if (live := reference()) is not None]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._references
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._references))
+
+    def __len__(self) -> int:
+        return len(self._references)

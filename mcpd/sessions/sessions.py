@@ -13,7 +13,6 @@ import secrets
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
-from weakref import WeakValueDictionary
 
 import msgspec
 import trio
@@ -26,7 +25,7 @@ from mcpd.protocol.jsonrpc import encode as encode_json
 from mcpd.protocol.revisions import LEGACY, Revision
 from mcpd.server.meter import Meter
 from mcpd.sessions.answers import Answers
-from mcpd.sessions.live import Live, Standalone
+from mcpd.sessions.live import Live, Lives, Standalone
 from mcpd.sessions.record import (
     MAX_BYTES,
     SessionRecord,
@@ -85,7 +84,8 @@ class Sessions:
           forget_tasks: drops what the session of this ID has left of its tasks, whose ids these are.
         """  # noqa: D205, D212 - the class says it
         self.records = store.records("session", capacity=capacity)
-        self._at_hand = self.records if isinstance(self.records, AtHand) else None
+        self.at_hand = self.records if isinstance(self.records, AtHand) else None
+        """The records, if none has to be waited for: then `load_nowait` will do."""
         self._each = each
         self.events = store.events
         self.answers = Answers(store)
@@ -97,7 +97,7 @@ class Sessions:
         self.memory = MemoryGuard(None) if memory is None else memory
         self.max_bytes = max_bytes
         self._forget_tasks = forget_tasks
-        self._live: WeakValueDictionary[str, Live] = WeakValueDictionary()
+        self._live = Lives()
         self._replica = secrets.token_hex(8)
         self._streams = count()
 
@@ -148,17 +148,23 @@ class Sessions:
         Raises:
           StoreError: the store cannot be reached.
         """
+        if self.at_hand is not None:
+            return self.load_nowait(self.at_hand, session_id, principal, trio.current_time())
         if _ID.fullmatch(session_id) is None:
             return None
-        key = _key(session_id, principal)
         # Live before it is loaded: a DELETE that comes between finds it, and nothing of the session is left behind.
-        live = self._live.get(key)
-        if live is None:
-            live = self._live[key] = Live(key)
-        if self._at_hand is None:
-            data = await self.records.load(key, ttl=self.idle)
-        else:
-            data = self._at_hand.load_nowait(key, ttl=self.idle)
+        live = self._live.of(_key(session_id, principal))
+        return self._opened(live, session_id, await self.records.load(live.key, ttl=self.idle))
+
+    def load_nowait(self, records: AtHand, session_id: str, principal: object, now: float) -> Session | None:
+        """The same, at once. Args: *records*: `at_hand`; *now*: Trio's current time."""
+        if _ID.fullmatch(session_id) is None:
+            return None
+        key = session_id if principal is None else _key(session_id, principal)
+        data = records.load_nowait(key, ttl=self.idle, now=now)
+        return None if data is None else self._opened(self._live.of(key), session_id, data)
+
+    def _opened(self, live: Live, session_id: str, data: bytes | None) -> Session | None:
         record = None if data is None else decode_record(data)
         revision = None if record is None else LEGACY.get(record.revision)
         if record is None or revision is None or live.ended:
@@ -231,7 +237,7 @@ class Sessions:
         """Renew what is in use and hear what other replicas have to say, until cancelled."""
         async with trio.open_nursery() as nursery, self._bus.subscribe(TOPIC) as signals:
             nursery.start_soon(self._renew_live)
-            nursery.start_soon(self.answers.run, lambda: list(self._live.values()))
+            nursery.start_soon(self.answers.run, self._live.all)
             nursery.start_soon(self.memory.run, self.records, self._live)
             task_status.started()
             async for raw in signals:
@@ -248,7 +254,7 @@ class Sessions:
         while True:
             await trio.sleep(pause)
             pause = interval
-            keys = list(self._live.keys())
+            keys = list(self._live)
             try:
                 for start in range(0, len(keys), 500):
                     await self.records.renew(keys[start : start + 500], ttl=self.idle)
@@ -261,13 +267,13 @@ class Sessions:
 
         False when the store was away as well.
         """
-        for key, live in list(self._live.items()):
+        for live in self._live.all():
             try:
-                data = await self.records.load(key, ttl=self.idle)
+                data = await self.records.load(live.key, ttl=self.idle)
                 record = None if data is None else decode_record(data)
                 if record is None:
                     live.end()
-                    await self._forget(key)
+                    await self._forget(live.key)
                 else:
                     live.see(record.cancelled)
                     await self.answers.look(live)
@@ -317,10 +323,10 @@ class Sessions:
     def _removed(self, name: str) -> str | None:
         """End the session with a record of that name, which an operator has removed; its key, if it is in use here."""
         if isinstance(self.records, Inspectable):
-            for key, live in self._live.items():
-                if self.records.name(key) == name:
+            for live in self._live.all():
+                if self.records.name(live.key) == name:
                     live.end()
-                    return key
+                    return live.key
         return None
 
 

@@ -149,6 +149,7 @@ class SocketEnd:
     """The client's end of a TCP connection."""
 
     def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
         self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
 
     @classmethod
@@ -167,11 +168,13 @@ class SocketEnd:
 
     def leave(self, *, reset: bool) -> None:
         if reset:
-            self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._stream.socket.close()
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if trio.lowlevel.in_trio_run():
+            trio.lowlevel.notify_closing(self._socket)
+        self._socket.close()
 
     def server_has_closed(self) -> bool:
-        with socket.socket(fileno=os.dup(self._stream.socket.fileno())) as same:
+        with socket.socket(fileno=os.dup(self._socket.fileno())) as same:
             try:
                 return same.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
             except BlockingIOError:

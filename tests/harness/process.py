@@ -64,6 +64,8 @@ class Process(Client):
         """The same, for tests on Trio."""
         connection = Connection(SocketEnd(self.socket(window=window)))
         self._connections.append(connection)
+        if len(self._connections) % 1000 == 0:  # there may be very many, one after the other
+            self._connections = [each for each in self._connections if not each.closed]
         return connection
 
     def close_connections(self) -> None:

@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcpd.errors import SettingError, StoreError, StoreFullError
+from mcpd.ports import Share
 from mcpd.protocol.types import ClientCapabilities, Implementation
 from mcpd.sessions.record import SessionRecord, encode_record
 from mcpd.stores import open_store
@@ -562,3 +563,19 @@ def test_a_store_can_be_made_outside_trio_and_costs_nothing_then() -> None:
     del store
     gc.collect()
     assert gone() is None
+
+
+async def test_nothing_is_left_of_a_store_that_is_dropped(no_gc):
+    # The collector does not look at records, so nobody would find a ring of them.
+    class Key(str):  # bytes have no weak references
+        __slots__ = ("__weakref__",)
+
+    records = MemoryRecords(None, lambda _: None)
+    keys = [Key(number) for number in range(10)]
+    for number, key in enumerate(keys):
+        await records.create(key, b"", ttl=60.0 + number % 2, share=Share("a" if number % 3 else "b", 100))
+    await records.delete("4")
+    await records.load("2", ttl=60.0)
+    left = [weakref.ref(key) for key in keys]
+    del key, keys, records
+    assert [reference() for reference in left] == [None] * 10

@@ -219,7 +219,7 @@ async def test_a_task_of_a_session_that_an_operator_ends_ends_with_it(autojump_c
         session = await http.initialize()
         params = {"name": "work", "arguments": {"seconds": 1_000}, "task": {}}
         await session.post("tools/call", params)
-        (live,) = http.endpoint.sessions._live.values()
+        (live,) = http.endpoint.sessions._live.all()
         live.end()
         del live
         await trio.sleep(LOOK_AGAIN + 0.1)

@@ -235,6 +235,16 @@ class Connection:
         self.deadline = NEVER
         return b"".join(pieces)
 
+    def send_nowait(self, data: bytes) -> int:
+        """Send what can be sent without waiting, and say how many bytes need no further thought."""
+        if self.broken:
+            return len(data)
+        try:
+            return self.transport.send_nowait(data)
+        except LostError:
+            self.lost(broken=True)
+            return len(data)
+
     async def send(self, data: bytes, *, within: float | None = None) -> bool:
         """Send it all; False when the client is gone. Cancelled within, it takes the connection with it.
 
@@ -242,13 +252,11 @@ class Connection:
           data: what to send.
           within: seconds after which a client that does not take it is cut off; None leaves that to the caller.
         """
-        if self.broken:
-            return False
+        sent = self.send_nowait(data)
+        if sent == len(data):
+            return not self.broken
         transport = self.transport
         try:
-            sent = transport.send_nowait(data)
-            if sent == len(data):
-                return True
             if within is not None:
                 self.deadline = trio.current_time() + within
             await transport.send(memoryview(data)[sent:])

@@ -97,7 +97,9 @@ class DirectExchange:
         connection = self._connection
         self.last = self.last or connection.must_close(self._request)
         data = response.whole(status, headers, body, close=self.last, without_body=self.method == "HEAD")
-        await connection.send(data, within=connection.write_timeout)
+        sent = connection.send_nowait(data)
+        if sent < len(data):
+            await connection.send(data[sent:], within=connection.write_timeout)
 
     async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Start a response. Its head goes out with the first piece, so a short stream is one write and no more."""

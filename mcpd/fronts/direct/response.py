@@ -58,7 +58,7 @@ def whole(
     if status in _NO_BODY or (without_body and not body):
         return b"%b%b%b\r\n" % (head, _date(), closing)
     shown = b"" if without_body else body
-    return b"%b%b%bcontent-length: %d\r\n\r\n%b" % (head, _date(), closing, len(body), shown)
+    return b"".join((head, _date(), closing, _length(len(body)), shown))
 
 
 def beginning(status: int, headers: Sequence[tuple[bytes, bytes]], *, close: bool, chunked: bool) -> bytes:
@@ -81,6 +81,11 @@ def refusal(status: int, message: str, headers: Sequence[tuple[bytes, bytes]] = 
 def _head(status: int, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
     line = _STATUS.get(status) or b"HTTP/1.1 %d \r\n" % status
     return line + b"".join([b"%b: %b\r\n" % field for field in headers])
+
+
+@lru_cache(maxsize=1024)
+def _length(length: int) -> bytes:
+    return b"content-length: %d\r\n\r\n" % length
 
 
 @lru_cache(maxsize=64)

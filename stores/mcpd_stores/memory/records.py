@@ -27,39 +27,37 @@ CHUNK: Final = 250
 """Records looked at between two checkpoints: a million that expire together must not stop the loop."""
 
 
-class _Order:
+class _Order(msgspec.Struct, gc=False, eq=False):
     """The records of one TTL, the least recently used first, which is also the first to expire."""
 
-    __slots__ = ("first", "last", "size", "ttl")
-
-    def __init__(self, ttl: float) -> None:
-        self.ttl = ttl
-        self.size = 0
-        self.first: str | None = None
-        self.last: str | None = None
+    ttl: float
+    size: int = 0
+    first: _Record | None = None
+    last: _Record | None = None
 
 
-class _Own(msgspec.Struct, gc=False):
+class _Own(msgspec.Struct, gc=False, eq=False):
     """The records of one owner, the least recently used first. There is none without records."""
 
     name: str
     size: int = 0
-    first: str | None = None
-    last: str | None = None
+    first: _Record | None = None
+    last: _Record | None = None
 
 
-class _Record(msgspec.Struct, gc=False):
-    # Neighbours are named, not held, so no record is part of a cycle and none needs the garbage collector (gc=False).
-    # A million that it had to visit would stop the loop for a third of a second each time.
+class _Record(msgspec.Struct, gc=False, eq=False):
+    # Neighbours hold each other, and the garbage collector does not know it (gc=False): a million that it had to visit
+    # would stop the loop for a third of a second each time. So who takes a record out also unties it, and
+    # `MemoryRecords.__del__` unties what is left.
     key: str
     data: bytes
     deadline: float
     order: _Order
-    before: str | None = None
-    after: str | None = None
+    before: _Record | None = None
+    after: _Record | None = None
     own: _Own | None = None
-    older: str | None = None
-    newer: str | None = None
+    older: _Record | None = None
+    newer: _Record | None = None
 
     @property
     def used(self) -> float:
@@ -79,6 +77,17 @@ class MemoryRecords:
         self._owners: Index[_Own] = Index()
         self.evicted = 0
         self.expired = 0
+
+    def __del__(self) -> None:
+        """Untie what nobody will use any more: see `_Record`."""
+        for order in self._orders.values():
+            record, order.first, order.last = order.first, None, None
+            while record is not None:
+                following = record.after
+                record.before = record.after = record.older = record.newer = None
+                if record.own is not None:
+                    record.own.first = record.own.last = None
+                record = following
 
     @property
     def dropped(self) -> Dropped:
@@ -124,13 +133,12 @@ class MemoryRecords:
     async def load(self, key: str, *, ttl: float) -> bytes | None:
         """The record, used just now; None when it is unknown or expired."""
         await trio.lowlevel.checkpoint()
-        return self.load_nowait(key, ttl=ttl)
+        return self.load_nowait(key, ttl=ttl, now=trio.current_time())
 
-    def load_nowait(self, key: str, *, ttl: float) -> bytes | None:
+    def load_nowait(self, key: str, *, ttl: float, now: float) -> bytes | None:
         """The same, at once."""
-        now = trio.current_time()
-        record = self._find(key, now)
-        if record is None:
+        record = self._index.get(key)
+        if record is None or record.deadline <= now:
             return None
         self._touch(record, now, ttl)
         return record.data
@@ -194,20 +202,17 @@ class MemoryRecords:
                 looked += 1
                 if looked % CHUNK == 0:
                     await trio.lowlevel.checkpoint()
-                record = None if order.first is None else self._index[order.first]
+                record = order.first
                 if record is None or record.deadline > now:
                     break
                 self._drop(record, now)
 
     def _expired(self, now: float) -> Iterator[_Record]:
         for order in self._orders.values():
-            key = order.first
-            while key is not None:
-                record = self._index[key]
-                if record.deadline > now:
-                    break
+            record = order.first
+            while record is not None and record.deadline <= now:
                 yield record
-                key = record.after
+                record = record.after
 
     def _find(self, key: str, now: float) -> _Record | None:
         record = self._index.get(key)
@@ -215,14 +220,34 @@ class MemoryRecords:
 
     def _touch(self, record: _Record, now: float, ttl: float) -> None:
         record.deadline = now + ttl
-        if record.after is not None or record.order.ttl != ttl:
-            self._unlink(record)
+        order, after = record.order, record.after
+        if order.ttl != ttl:
             # Another TTL is another order, as when a session has been initialized.
+            self._unlink(record)
             record.order = self._order(ttl)
             self._append(record)
-        if record.newer is not None and record.own is not None:
-            self._part(record, record.own)
-            self._join(record, record.own)
+        elif after is not None:
+            # As `_unlink` and `_append`, in place: this is done for every request.
+            before, last = record.before, order.last
+            after.before = before
+            if before is None:
+                order.first = after
+            else:
+                before.after = after
+            record.before, record.after, order.last = last, None, record
+            if last is not None:
+                last.after = record
+        own, newer = record.own, record.newer
+        if own is not None and newer is not None:
+            older, newest = record.older, own.last
+            newer.older = older
+            if older is None:
+                own.first = newer
+            else:
+                older.newer = newer
+            record.older, record.newer, own.last = newest, None, record
+            if newest is not None:
+                newest.newer = record
 
     async def _evict_one(self, spare: Collection[str] | None) -> bool:
         if spare is not None:
@@ -230,7 +255,7 @@ class MemoryRecords:
                 await self._pass_over(order, spare)
         now = trio.current_time()
         # Each order begins with its least recently used record, and the oldest of these is the oldest of all.
-        firsts = [self._index[order.first] for order in self._orders.values() if order.first is not None]
+        firsts = [order.first for order in self._orders.values() if order.first is not None]
         idle = [
             record for record in firsts if record.deadline <= now or (spare is not None and record.key not in spare)
         ]
@@ -247,7 +272,7 @@ class MemoryRecords:
             return True
         for passed in range(1, own.size + 1 if spare is not None else 1):
             now = trio.current_time()
-            record = None if own.first is None else self._index[own.first]
+            record = own.first
             if record is None:
                 return True
             if record.deadline <= now or record.key not in (spare or ()):
@@ -262,7 +287,7 @@ class MemoryRecords:
         """Let the order begin with a record that may give way, if it has one."""
         for passed in range(1, order.size + 1):
             now = trio.current_time()
-            record = None if order.first is None else self._index[order.first]
+            record = order.first
             if record is None or record.deadline <= now or record.key not in spare:
                 return
             # To be in use is to be used now: it goes to the end, or every search would begin with it again.
@@ -294,25 +319,26 @@ class MemoryRecords:
         return order
 
     def _append(self, record: _Record) -> None:
-        order, key = record.order, record.key
+        order = record.order
         record.before, record.after = order.last, None
         if order.last is None:
-            order.first = key
+            order.first = record
         else:
-            self._index[order.last].after = key
-        order.last = key
+            order.last.after = record
+        order.last = record
         order.size += 1
 
     def _unlink(self, record: _Record) -> None:
-        order = record.order
-        if record.before is None:
-            order.first = record.after
+        order, before, after = record.order, record.before, record.after
+        if before is None:
+            order.first = after
         else:
-            self._index[record.before].after = record.after
-        if record.after is None:
-            order.last = record.before
+            before.after = after
+        if after is None:
+            order.last = before
         else:
-            self._index[record.after].before = record.before
+            after.before = before
+        record.before = record.after = None
         order.size -= 1
         if not order.size:
             del self._orders[order.ttl]
@@ -320,19 +346,21 @@ class MemoryRecords:
     def _join(self, record: _Record, own: _Own) -> None:
         record.older, record.newer = own.last, None
         if own.last is None:
-            own.first = record.key
+            own.first = record
         else:
-            self._index[own.last].newer = record.key
-        own.last = record.key
+            own.last.newer = record
+        own.last = record
         own.size += 1
 
     def _part(self, record: _Record, own: _Own) -> None:
-        if record.older is None:
-            own.first = record.newer
+        older, newer = record.older, record.newer
+        if older is None:
+            own.first = newer
         else:
-            self._index[record.older].newer = record.newer
-        if record.newer is None:
-            own.last = record.older
+            older.newer = newer
+        if newer is None:
+            own.last = older
         else:
-            self._index[record.newer].older = record.older
+            newer.older = older
+        record.older = record.newer = record.own = None
         own.size -= 1
