@@ -277,7 +277,7 @@ class Endpoint:
             return
         body = await exchange.body(self.settings.max_body)
         # Nearly every body begins with its brace.
-        batch = None if body[:1] == b"{" else jsonrpc.decode_batch(body)
+        batch = None if body.startswith(b"{") else jsonrpc.decode_batch(body)
         if batch is not None and self.settings.era != "modern":
             await self._legacy.post_batch(post, batch)
             return

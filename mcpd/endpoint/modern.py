@@ -19,7 +19,7 @@ from mcpd.server.call import Call
 
 if TYPE_CHECKING:
     from mcpd.endpoint.endpoint import Endpoint
-    from mcpd.endpoint.exchange import Admitted, Exchange
+    from mcpd.endpoint.exchange import Admitted
     from mcpd.protocol.jsonrpc import Message
     from mcpd.protocol.requests import Meta
 
@@ -38,26 +38,30 @@ class Modern:
           ProtocolError: the request is refused; nothing was run.
         """
         exchange = post.exchange
-        if message.is_response:
+        method, request_id = message.method, message.id
+        if isinstance(method, msgspec.UnsetType):
             raise ProtocolError(INVALID_REQUEST, "A modern client sends no responses", http_status=400)
-        if not message.is_request:
+        if isinstance(request_id, msgspec.UnsetType):
             # The revision defines no notification from client to server over HTTP; what comes is accepted and ignored.
             await exchange.respond(202, post.checked.cors)
             return
+        endpoint = self._endpoint
         headers = exchange.headers
-        assert isinstance(message.method, str)  # noqa: S101 - it is a request
-        assert not isinstance(message.id, msgspec.UnsetType)  # noqa: S101
         read = envelope.read_envelope(meta, header=post.checked.version, over_http=True)
-        envelope.check_headers(headers, message.method, message.params)
-        dispatcher = self._endpoint.dispatcher
-        if message.method != LISTEN and not dispatcher.knows(message.method, read.revision):
-            self._endpoint.core.meter.request("modern", "unknown", "error", 0.0)
-            raise unknown_method(message.method, read.revision)
-        if message.method == "tools/call":
-            self._check_call(exchange, message.params)
+        envelope.check_headers(headers, method, message.params)
+        dispatcher = endpoint.dispatcher
+        if method != LISTEN and not dispatcher.knows(method, read.revision):
+            endpoint.core.meter.request("modern", "unknown", "error", 0.0)
+            raise unknown_method(method, read.revision)
+        tool_params = None
+        if method == "tools/call":
+            tool_params = requests.decode_params(requests.CallToolParams, message.params)
+            tool = dispatcher.offer.tool(tool_params.name)
+            if tool is not None and tool.headers:
+                envelope.check_parameters(headers, tool.headers, tool_params.arguments)
         call = Call(
-            id=message.id,
-            method=message.method,
+            id=request_id,
+            method=method,
             params=message.params,
             meta=meta,
             revision=read.revision,
@@ -68,16 +72,11 @@ class Modern:
             principal=post.principal,
             scope=exchange.scope,
             owner=post.owner,
+            tool_params=tool_params,
         )
-        if message.method == LISTEN:
-            await listen(self._endpoint, post, call)
+        if method == LISTEN:
+            await listen(endpoint, post, call)
             return
-        call.outlet = reply = Reply(exchange, post.checked, self._endpoint, post.checked.cors, cancel=call.cancel)
+        call.outlet = reply = Reply(exchange, post.checked, endpoint, post.checked.cors, cancel=call.cancel)
         exchange.on_close(reply.lost)
-        await self._endpoint.run_call(call, reply, self._endpoint.now())
-
-    def _check_call(self, exchange: Exchange, params: msgspec.Raw) -> None:
-        decoded = requests.decode_params(requests.CallToolParams, params)
-        tool = self._endpoint.dispatcher.offer.tool(decoded.name)
-        if tool is not None and tool.headers:
-            envelope.check_parameters(exchange.headers, tool.headers, decoded.arguments)
+        await endpoint.run_call(call, reply, endpoint.now())

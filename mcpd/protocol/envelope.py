@@ -42,6 +42,26 @@ _capabilities: Final = msgspec.json.Decoder(ClientCapabilities)
 _implementation: Final = msgspec.json.Decoder(Implementation)
 
 
+# Params of which one member is read, and all others are skipped.
+class _ByName(msgspec.Struct, rename={"value": "name"}):
+    value: Any = None
+
+
+class _ByUri(msgspec.Struct, rename={"value": "uri"}):
+    value: Any = None
+
+
+class _ByTask(msgspec.Struct, rename={"value": "taskId"}):
+    value: Any = None
+
+
+_named: Final[dict[str, msgspec.json.Decoder[_ByName | _ByUri | _ByTask]]] = {
+    "name": msgspec.json.Decoder(_ByName),
+    "uri": msgspec.json.Decoder(_ByUri),
+    "taskId": msgspec.json.Decoder(_ByTask),
+}
+
+
 class Envelope(msgspec.Struct, frozen=True):
     """What a modern request says of itself and its client. It holds for this request only."""
 
@@ -127,9 +147,10 @@ def check_headers(headers: Headers, method: str, params: msgspec.Raw) -> None:
     Raises:
       ProtocolError: -32020 with status 400.
     """
-    for field in (b"mcp-protocol-version", b"mcp-method", b"mcp-name"):
-        if headers.repeated(field):
-            raise mismatch(f"The header {field.decode()} stands more than once")
+    if headers.any_repeated:
+        for field in (b"mcp-protocol-version", b"mcp-method", b"mcp-name"):
+            if headers.repeated(field):
+                raise mismatch(f"The header {field.decode()} stands more than once")
     sent = headers.get(b"mcp-method")
     if sent != method:
         raise mismatch(
@@ -138,11 +159,11 @@ def check_headers(headers: Headers, method: str, params: msgspec.Raw) -> None:
     member = NAMED_BY.get(method)
     if member is None:
         return
-    body = _member(params, member)
+    body = _named[member].decode(params).value
     sent = headers.get(b"mcp-name")
     if sent is None:
         raise mismatch(f"Mcp-Name is missing, but {method} needs it to equal params.{member}")
-    name = unwrap(sent)
+    name = unwrap(sent) if sent.startswith("=?") else sent
     if name is None or name != body:
         raise mismatch(f"Mcp-Name is {sent!r}, but the body's params.{member} is {body!r}")
 
@@ -199,10 +220,6 @@ def _equal(text: str, value: object, kind: str) -> bool:
         except msgspec.DecodeError:
             return False
     return isinstance(value, str) and text == value
-
-
-def _member(params: msgspec.Raw, name: str) -> object:
-    return msgspec.json.decode(params).get(name)
 
 
 def mismatch(message: str) -> ProtocolError:

@@ -57,6 +57,11 @@ class Headers:
         value = self._fields.get(name)
         return None if value is None else value.decode("latin-1").strip(" \t")
 
+    @property
+    def any_repeated(self) -> bool:
+        """Whether any field was there more than once."""
+        return self._repeated is not None
+
     def repeated(self, name: bytes) -> bool:
         """Whether the field was there more than once."""
         return self._repeated is not None and name in self._repeated

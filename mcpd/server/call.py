@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mcpd.errors import ProtocolError
     from mcpd.protocol.headers import Headers
     from mcpd.protocol.jsonrpc import RequestId
-    from mcpd.protocol.requests import Meta
+    from mcpd.protocol.requests import CallToolParams, Meta
     from mcpd.protocol.revisions import Revision
     from mcpd.protocol.types import ClientCapabilities, Implementation, LoggingLevel
     from mcpd.server.principal import Owner, Principal
@@ -202,6 +202,8 @@ class Call(msgspec.Struct, kw_only=True, weakref=True, eq=False):
     """Set by the transport, which needs the call to make it."""
     lifespan: Any = None
     progress: float | None = None
+    tool_params: CallToolParams | None = None
+    """The params of ``tools/call``, where the transport has had to read them."""
     answer: ProtocolError | None = None
     cancelled: bool = False
     ended: bool = False
@@ -209,7 +211,9 @@ class Call(msgspec.Struct, kw_only=True, weakref=True, eq=False):
     background: DetachedOutlet | None = None
     """Set if the call runs as a task, or is to become one."""
     rounds: Rounds | None = None
-    """Where the questions of a modern call go, if its method may ask any."""
+    """Where the questions of a modern call go."""
+    first_round: Callable[[Call], Rounds] | None = None
+    """Makes `rounds` when they are needed; None if the call may ask nothing, or has them already."""
     asking: list[trio.CancelScope] | None = None
     """What waits for answers to other questions."""
 
@@ -222,8 +226,9 @@ class Call(msgspec.Struct, kw_only=True, weakref=True, eq=False):
           TypeError, ValueError: JSON has no form for *params*.
         """
         encode_foreign(params)
-        if self.rounds is not None:
-            return await self.rounds.ask(method, params, read, key=key)
+        rounds = self.open_rounds()
+        if rounds is not None:
+            return await rounds.ask(method, params, read, key=key)
         if self.asking is None:
             self.asking = []
         with trio.CancelScope() as waiting:
@@ -233,6 +238,12 @@ class Call(msgspec.Struct, kw_only=True, weakref=True, eq=False):
             finally:
                 self.asking.remove(waiting)
         raise CallEndedError
+
+    def open_rounds(self) -> Rounds | None:
+        """`rounds`, made now if they are not there and may be."""
+        if self.rounds is None and self.first_round is not None:
+            self.rounds = self.first_round(self)
+        return self.rounds
 
     def detached(self, background: DetachedOutlet) -> Call:
         """The same call, with a scope and an outlet of its own: to outlive its request."""

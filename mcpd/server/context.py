@@ -296,7 +296,7 @@ class Context:
           RuntimeError: *make* asks for the same key.
         """
         if self._done is None:
-            rounds = self._call.rounds
+            rounds = self._call.open_rounds()
             self._done = {} if rounds is None else rounds.done
         await trio.lowlevel.checkpoint()
         while (known := self._done.get(key)) is None:

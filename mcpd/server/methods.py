@@ -68,7 +68,7 @@ async def list_templates(offer: Offer, call: Call, context: Context) -> Any:
 
 async def call_tool(offer: Offer, call: Call, context: Context) -> Any:
     """Run a tool (server/tools)."""
-    params = decode_params(requests.CallToolParams, call.params)
+    params = call.tool_params or decode_params(requests.CallToolParams, call.params)
     tool = offer.tool(params.name)
     if tool is None:
         raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name}")
@@ -192,7 +192,10 @@ async def unsubscribe(offer: Offer, call: Call, context: Context) -> Any:
 def _may_ask(offer: Offer, call: Call, params: requests.InputParams) -> None:
     # "Servers MAY send InputRequiredResult responses on" these three requests (2026-07-28, basic/patterns/mrtr).
     if call.revision.modern:
-        call.rounds = Rounds(call, params, offer.sealer)
+        if params.input_responses is msgspec.UNSET and params.request_state is msgspec.UNSET:
+            call.first_round = offer.first_round  # mostly nothing is asked
+        else:
+            call.rounds = Rounds(call, params, offer.sealer)
 
 
 _BOTH: Final[dict[str, Handler]] = {

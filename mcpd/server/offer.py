@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 import trio
 
+from mcpd.protocol.requests import InputParams
 from mcpd.protocol.types import Implementation
 from mcpd.server.background import TASKS
 from mcpd.server.registry import Pages
+from mcpd.server.rounds import Rounds
 from mcpd.server.skills import SKILLS
 
 if TYPE_CHECKING:
@@ -48,6 +51,8 @@ class Offer:
         self.server = server
         self.cache = cache
         self.sealer = sealer
+        self.first_round = partial(Rounds, params=InputParams(), sealer=sealer)
+        """For calls that bring no answers: makes their rounds when they ask."""
         self.meter: Meter | None = None
         self.tasks: TaskRunner | None = None
         """Runs calls as tasks; set by who can."""

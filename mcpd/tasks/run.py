@@ -78,7 +78,7 @@ class TaskRun:
             raise
         self._key, self._record = key, record
         # With it goes its exchange, which the task outlives.
-        self._request = self._call.rounds = None
+        self._request = self._call.rounds = self._call.first_round = None
         if request.revision.modern:
             self._result = self._tasks.dispatcher.offer.signed(self._record.modern() | {"resultType": "task"})
         else:
