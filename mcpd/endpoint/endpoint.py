@@ -103,7 +103,8 @@ class Endpoint:
         self.stream_places = Places("streams", settings, core.meter)
         self._heartbeats = Heartbeats(settings.heartbeat)
         self._quiet: dict[Reply, float] = {}
-        self._quiet_began = trio.Event()
+        self._none_quiet: trio.Event | None = None
+        """Where who watches them waits for the first one."""
         self.access = Access(settings, authorization, core.server.info.title or core.server.info.name)
         path = settings.path.rstrip("/")
         self._paths = frozenset({path or "/", path + "/"})
@@ -308,8 +309,8 @@ class Endpoint:
         self.call_places.take(call.owner)
         self.calls.add(call)
         self._quiet[reply] = now + self.settings.stream_after
-        if len(self._quiet) == 1:
-            self._quiet_began.set()
+        if self._none_quiet is not None:
+            self._none_quiet.set()
         try:
             try:
                 answer = await self.dispatcher.answer(call)
@@ -349,8 +350,9 @@ class Endpoint:
         # order of their beginning, so only the first ones have to be looked at.
         while True:
             if not self._quiet:
-                self._quiet_began = trio.Event()
-                await self._quiet_began.wait()
+                self._none_quiet = trio.Event()
+                await self._none_quiet.wait()
+                self._none_quiet = None
             await trio.sleep(min(0.25, max(0.01, self.settings.stream_after)))
             now = trio.current_time()
             due: list[Reply] = []

@@ -190,6 +190,12 @@ class RequestParser:
         Raises:
           MalformedError: the chunks are none.
         """
+        data, start, remaining = self._data, self._position, self._remaining
+        if remaining and not self._counts and start + remaining == len(data):
+            # Mostly it has come whole with its head, and nothing behind it.
+            self._data, self._position, self._searched, self._remaining = b"", 0, 0, 0
+            self.complete, self.unread = True, False
+            return data[start:]
         if self._chunks is not None:
             body, self._position = self._chunks.decode(self._data, self._position)
             if self._chunks.complete:
@@ -197,9 +203,9 @@ class RequestParser:
                 self.complete = True
             self._drop_used()
             return body
-        if self._remaining == 0:
+        if not remaining:
             return b""
-        piece = self._data[self._position : self._position + self._remaining]
+        piece = data[start : start + remaining]
         self._position += len(piece)
         self._remaining -= len(piece)
         self.complete = not self._remaining
