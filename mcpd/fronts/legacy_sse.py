@@ -112,6 +112,7 @@ class LegacySse:
         beside = b"../messages/" if exchange.path.endswith("/") else b"messages/"
         stream.push(b"event: endpoint\ndata: " + beside + connection_id.encode() + b"\n\n")
         exchange.on_close(stream.close)
+        endpoint.end_with_token(get.principal, stream, calls.finish)
         endpoint.streams.add(calls)
         if endpoint.draining:
             calls.finish()

@@ -11,7 +11,7 @@ from mcpd import Server
 from mcpd.auth.claims import LEEWAY, Rules
 from mcpd.server.principal import Principal
 from tests.auth.users import bearer, log_in
-from tests.harness import serving
+from tests.harness import rpc, serving
 
 
 class Expiring:
@@ -81,6 +81,47 @@ async def test_a_stream_whose_token_has_no_known_end_stays_open(autojump_clock, 
             with trio.move_on_after(900) as patience:
                 await rest(stream)
             assert patience.cancelled_caught
+
+
+@pytest.mark.usefixtures("no_gc")
+async def test_an_sse_stream_of_2024_ends_with_its_token_once_its_calls_are_answered(autojump_clock, front):
+    server = tools()
+
+    @server.tool
+    async def slow(seconds: float) -> str:
+        await trio.sleep(seconds)
+        return "done"
+
+    async with serving(server, verifier=Expiring(), front=front, legacy_sse=True) as http:
+
+        async def post(address: str, message: Any) -> int:
+            return (await http.request("POST", address, headers=bearer("1000"), json=message)).status
+
+        headers = bearer("100") | {"Accept": "text/event-stream"}
+        async with http.open("GET", "/sse", headers=headers) as idle, http.open("GET", "/sse", headers=headers) as busy:
+            addresses = []
+            for stream in (idle, busy):
+                addresses.append("/" + (await stream.event()).data)
+                params = {
+                    "protocolVersion": "2024-11-05",
+                    "capabilities": {},
+                    "clientInfo": {"name": "c", "version": "1"},
+                }
+                assert await post(addresses[-1], rpc("initialize", params, id=0)) == 202
+                assert (await stream.message())["id"] == 0
+                assert await post(addresses[-1], rpc("notifications/initialized")) == 202
+            call = {"name": "slow", "arguments": {"seconds": 150}}
+            assert await post(addresses[1], rpc("tools/call", call, id=1)) == 202
+            messages, seconds = await rest(idle)
+            assert messages == []
+            assert 99 < seconds < 101
+            (answer,), seconds = await rest(busy)
+            assert answer["result"]["content"][0]["text"] == "done"
+            assert 49 < seconds < 51
+        for address in addresses:
+            assert await post(address, rpc("ping", id=2)) == 404
+        await wait_all_tasks_blocked()
+        assert http.endpoint.streams == set()
 
 
 @pytest.mark.parametrize(("said", "known"), [({"exp": 1_000}, 1_000 + LEEWAY), ({}, None)])
