@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
+from typing import Any
 
 import trio
 
@@ -16,15 +18,19 @@ from mcpd.fronts.direct.exchange import DirectExchange
 from mcpd.server.call import Call
 from mcpd.sessions.live import Live
 from mcpd.sessions.sessions import Session
+from tests.harness import Http, serving
+from tests.reports.storage import InMemory, Storage
 
 PER_REQUEST = (Call, Reply, EventStream, Live, Session, Context, AsgiExchange, DirectExchange)
 """Classes whose objects must not outlive the exchange they were made for."""
 
 
 class Rig:
-    """A new server and its memory."""
+    """A new server, its memory, and the store it is served on."""
 
-    def __init__(self) -> None:
+    def __init__(self, storage: Storage | None = None) -> None:
+        """Args: *storage*: what it is served on; a server in a process of its own is told on its command line."""
+        self.storage = storage or InMemory()
         self.server = server = Server("rig", version="1")
         self.ran: list[str] = []
         """What tools were told, in the order in which they began."""
@@ -54,7 +60,15 @@ class Rig:
             return text
 
         @server.tool
-        async def steps(count: int, ctx: Context, pause: float = 1.0) -> str:
+        async def stages(count: int, ctx: Context) -> str:
+            await ctx.progress(1, count)
+            await self._guarded(self.release.wait)
+            for stage in range(2, count + 1):
+                await ctx.progress(stage, count)
+            return f"{count} stages"
+
+        @server.tool
+        async def steps(count: int, ctx: Context, pause: float = self.storage.pause) -> str:
             for step in range(1, count + 1):
                 await ctx.progress(step, count)
                 await trio.sleep(pause)
@@ -67,6 +81,10 @@ class Rig:
         @server.resource("rig://two")
         async def two() -> str:
             return "two"
+
+    def serving(self, **settings: Any) -> AbstractAsyncContextManager[Http]:
+        """Serve it on its store, as `tests.harness.serving` does."""
+        return serving(self.server, store=self.storage.new(), **settings)
 
     async def _guarded(self, wait: Callable[[], Awaitable[object]]) -> None:
         self.holding += 1

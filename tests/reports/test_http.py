@@ -5,8 +5,9 @@ import logging
 import pytest
 import trio
 
-from tests.harness import META, encode_request, process, rpc, serving
+from tests.harness import META, encode_request, process, rpc
 from tests.reports.rig import Rig
+from tests.reports.storage import in_memory
 
 INITIALIZE = rpc(
     "initialize",
@@ -33,10 +34,10 @@ ACCEPT = {
 
 
 @pytest.mark.parametrize("what", ACCEPT)
-async def test_r48_accept_is_read_generously(autojump_clock, rig: Rig, front: str, what: str):
+async def test_r48_accept_is_read_generously(clock, rig: Rig, front: str, what: str):
     """406 for clients that accept everything, or one of the two forms, shut hosted proxies and health tools out."""
     fields, content_type = ACCEPT[what]
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         response = await http.request("POST", headers=fields, json=INITIALIZE)
         assert response.status == 200
         assert response.headers["content-type"] == content_type
@@ -47,17 +48,17 @@ async def test_r48_accept_is_read_generously(autojump_clock, rig: Rig, front: st
 
 
 @pytest.mark.parametrize("accept", ["text/html", "image/*", "application/json;q=0", "text/plain, text/html", ""])
-async def test_r48_what_cannot_be_answered_is_406(autojump_clock, rig: Rig, front: str, accept: str):
+async def test_r48_what_cannot_be_answered_is_406(clock, rig: Rig, front: str, accept: str):
     """And what excludes both forms is refused, in JSON all the same."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         response = await http.request("POST", headers={"Accept": accept}, json=INITIALIZE)
         assert response.status == 406
         assert "application/json" in response.json["error"]["message"]
 
 
-async def test_r48_json_alone_gets_json_after_a_long_wait(autojump_clock, rig: Rig, front: str):
+async def test_r48_json_alone_gets_json_after_a_long_wait(clock, rig: Rig, front: str):
     """A client that takes no stream is sent none, however long the call takes."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front, stream_after=0.1) as http:
         session = await http.initialize()
         response = await session.call("steps", {"count": 30}, progress=1, headers={"Accept": "application/json"})
         assert response.headers["content-type"] == JSON
@@ -76,9 +77,9 @@ async def test_r48_json_alone_gets_json_after_a_long_wait(autojump_clock, rig: R
         "application/json; profile=x; charset=utf-8",
     ],
 )
-async def test_r49_json_by_any_name(autojump_clock, rig: Rig, front: str, content_type: str):
+async def test_r49_json_by_any_name(clock, rig: Rig, front: str, content_type: str):
     """Java and .NET clients name a character set, and were refused for it."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         response = await http.request("POST", headers={"Content-Type": content_type}, json=INITIALIZE)
         assert response.status == 200
 
@@ -94,9 +95,9 @@ async def test_r49_json_by_any_name(autojump_clock, rig: Rig, front: str, conten
         "application/x-www-form-urlencoded",
     ],
 )
-async def test_r49_anything_else_is_415(autojump_clock, rig: Rig, front: str, content_type):
+async def test_r49_anything_else_is_415(clock, rig: Rig, front: str, content_type):
     """What is no JSON is refused: a web form can send text/plain to any server without asking first."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         response = await http.request("POST", headers={"Content-Type": content_type}, json=INITIALIZE)
         assert response.status == 415
         assert "application/json" in response.json["error"]["message"]
@@ -104,11 +105,11 @@ async def test_r49_anything_else_is_415(autojump_clock, rig: Rig, front: str, co
 
 
 @pytest.mark.parametrize("configured", ["/mcp", "/mcp/", "/", "/a/b"])
-async def test_r50_both_forms_of_the_path_are_served(autojump_clock, rig: Rig, front: str, configured: str):
+async def test_r50_both_forms_of_the_path_are_served(clock, rig: Rig, front: str, configured: str):
     """Redirects from one form to the other lost the Authorization header, or the scheme."""
     bare = configured.rstrip("/")
     paths = [bare + "/"] if bare == "" else [bare, bare + "/"]
-    async with serving(rig.server, front=front, path=configured) as http:
+    async with rig.serving(front=front, path=configured) as http:
         for path in paths:
             response = await http.request("POST", path, json=INITIALIZE)
             assert response.status == 200
@@ -131,9 +132,9 @@ def names(field: str) -> set[str]:
     return {name.strip().lower() for name in field.split(",")}
 
 
-async def test_r51_preflight(autojump_clock, rig: Rig, front: str):
+async def test_r51_preflight(clock, rig: Rig, front: str):
     """The preflight needed credentials, or forgot the MCP headers and DELETE."""
-    async with serving(rig.server, front=front, allowed_origin=(ORIGIN,)) as http:
+    async with rig.serving(front=front, allowed_origin=(ORIGIN,)) as http:
         for asked in ("content-type,mcp-session-id", "authorization, mcp-param-region"):
             response = await http.request(
                 "OPTIONS",
@@ -167,10 +168,10 @@ async def test_r51_preflight(autojump_clock, rig: Rig, front: str):
         assert "access-control-allow-origin" not in refused.headers
 
 
-async def test_r51_every_reply_can_be_read_by_the_page(autojump_clock, rig: Rig, front: str):
+async def test_r51_every_reply_can_be_read_by_the_page(clock, rig: Rig, front: str):
     """Only the preflight exposed the session header, so the page could not send it with its next request."""
     web = {"Origin": ORIGIN}
-    async with serving(rig.server, front=front, allowed_origin=(ORIGIN,), max_body=4_096, max_sessions=1) as http:
+    async with rig.serving(front=front, allowed_origin=(ORIGIN,), max_body=4_096, max_sessions=1) as http:
         opened = await http.request("POST", headers=web, json=INITIALIZE)
         session = {"Mcp-Session-Id": opened.headers["mcp-session-id"]} | web
         replies = {
@@ -209,10 +210,10 @@ HOSTS = {
 
 
 @pytest.mark.parametrize("host", HOSTS)
-async def test_r53_a_public_name_is_allowed_once(autojump_clock, caplog, rig: Rig, front: str, host: str):
+async def test_r53_a_public_name_is_allowed_once(clock, caplog, rig: Rig, front: str, host: str):
     """Behind a proxy every request was refused, and nothing said which setting would help."""
     caplog.set_level(logging.WARNING, "mcpd")
-    async with serving(rig.server, front=front, allowed_host=("mcp.example.com",)) as http:
+    async with rig.serving(front=front, allowed_host=("mcp.example.com",)) as http:
         response = await http.request("POST", headers={"Host": host}, json=INITIALIZE)
         assert response.status == HOSTS[host]
         if response.status != 200:
@@ -232,10 +233,10 @@ ORIGINS = {
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
-async def test_r53_its_pages_are_allowed_with_it(autojump_clock, caplog, rig: Rig, front: str, origin: str):
+async def test_r53_its_pages_are_allowed_with_it(clock, caplog, rig: Rig, front: str, origin: str):
     """The host was listed, and an empty list of origins refused every page of it."""
     caplog.set_level(logging.WARNING, "mcpd")
-    async with serving(rig.server, front=front, allowed_host=("mcp.example.com",)) as http:
+    async with rig.serving(front=front, allowed_host=("mcp.example.com",)) as http:
         response = await http.request("POST", headers={"Host": "mcp.example.com", "Origin": origin}, json=INITIALIZE)
         assert response.status == ORIGINS[origin]
         if response.status != 200:
@@ -286,10 +287,10 @@ REBINDING = {
 
 
 @pytest.mark.parametrize("what", REBINDING)
-async def test_r54_dns_rebinding(autojump_clock, rig: Rig, front: str, what: str):
+async def test_r54_dns_rebinding(clock, rig: Rig, front: str, what: str):
     """A web page could talk to a local server by giving its own name our address."""
     headers, status = REBINDING[what]
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         response = await http.request("POST", headers=headers, json=INITIALIZE)
         assert response.status == status
         assert await http.count() == (1 if status == 200 else 0)
@@ -298,9 +299,9 @@ async def test_r54_dns_rebinding(autojump_clock, rig: Rig, front: str, what: str
 @pytest.mark.parametrize(
     "headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}], ids=["host", "origin"]
 )
-async def test_r54_strangers_are_turned_away_first(autojump_clock, rig: Rig, front: str, headers):
+async def test_r54_strangers_are_turned_away_first(clock, rig: Rig, front: str, headers):
     """The check comes before the body is read and before a session is looked up."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         session = await http.initialize()
         response = await http.request("DELETE", headers=session.headers(headers))
         assert response.status in {403, 421}
@@ -317,9 +318,9 @@ def padded(size: int) -> bytes:
     return frame[:-1] + b" " * (size - len(frame)) + b"}"
 
 
-async def test_r56_the_limit_is_exact_and_named(autojump_clock, rig: Rig, front: str):
+async def test_r56_the_limit_is_exact_and_named(clock, rig: Rig, front: str):
     """Bodies over a fixed limit were told that they cannot be parsed."""
-    async with serving(rig.server, front=front, max_body=100_000) as http:
+    async with rig.serving(front=front, max_body=100_000) as http:
         assert (await http.request("POST", body=padded(100_000))).status == 200
         response = await http.request("POST", body=padded(100_001))
         assert response.status == 413
@@ -333,9 +334,9 @@ async def test_r56_the_limit_is_exact_and_named(autojump_clock, rig: Rig, front:
         assert await http.count() == 2
 
 
-async def test_r56_a_body_too_large_is_not_waited_for(autojump_clock, rig: Rig, front: str):
+async def test_r56_a_body_too_large_is_not_waited_for(clock, rig: Rig, front: str):
     """Content-Length says enough: the answer comes before the body does."""
-    async with serving(rig.server, front=front) as http, http.connect() as connection:
+    async with rig.serving(front=front) as http, http.connect() as connection:
         head = encode_request("POST", headers={"Content-Length": str(1 << 40)}, body=b"")
         await connection.send_bytes(head, "POST")
         response = await connection.response(within=1)
@@ -344,11 +345,11 @@ async def test_r56_a_body_too_large_is_not_waited_for(autojump_clock, rig: Rig, 
 
 
 @pytest.mark.parametrize("how", ["in one write", "byte by byte"])
-async def test_r57_large_headers_pass_whole_or_in_pieces(autojump_clock, rig: Rig, front: str, how: str):
+async def test_r57_large_headers_pass_whole_or_in_pieces(clock, rig: Rig, front: str, how: str):
     """Tokens of 8 KB passed or failed by chance, as the network cut them."""
     fields = {"Authorization": "Bearer " + "t" * 8_192, "Cookie": "c" * 4_096}
     request = encode_request("POST", headers=fields, json=INITIALIZE)
-    async with serving(rig.server, front=front) as http, http.connect() as connection:
+    async with rig.serving(front=front) as http, http.connect() as connection:
         step = len(request) if how == "in one write" else 1
         for start in range(0, len(request), step):
             await connection.send_bytes(request[start : start + step])
@@ -359,7 +360,7 @@ async def test_r57_large_headers_pass_whole_or_in_pieces(autojump_clock, rig: Ri
 @pytest.mark.parametrize(
     "how", ["one field in one write", "one field in pieces", "many fields in one write", "many in pieces"]
 )
-async def test_r57_too_large_headers_fail_whole_or_in_pieces(autojump_clock, caplog, rig: Rig, front: str, how: str):
+async def test_r57_too_large_headers_fail_whole_or_in_pieces(clock, caplog, rig: Rig, front: str, how: str):
     """The limit held only when a read ended within the head, and nothing was logged."""
     caplog.set_level(logging.INFO, "mcpd")
     if how.startswith("one field"):
@@ -367,7 +368,7 @@ async def test_r57_too_large_headers_fail_whole_or_in_pieces(autojump_clock, cap
     else:
         fields = [(f"X-{number}", "x" * 100) for number in range(800)]
     request = encode_request("POST", headers=fields, json=INITIALIZE)
-    async with serving(rig.server, front=front) as http, http.connect() as connection:
+    async with rig.serving(front=front) as http, http.connect() as connection:
         step = len(request) if how.endswith("in one write") else 1_000
         connection_ended = False
         for start in range(0, len(request), step):
@@ -391,9 +392,9 @@ BATCH = [rpc("tools/call", {"name": "echo", "arguments": {"text": "x"}}, id=numb
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-06-18", "2025-11-25", "modern"])
-async def test_r58_a_batch_is_refused_and_nothing_run(autojump_clock, rig: Rig, front: str, version: str):
+async def test_r58_a_batch_is_refused_and_nothing_run(clock, rig: Rig, front: str, version: str):
     """A batch got no answer at all, or was run past the checks that each call of it should have had."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         if version == "modern":
             params = {
                 "_meta": {META + "protocolVersion": "2026-07-28", META + "clientCapabilities": {}},
@@ -415,9 +416,9 @@ async def test_r58_a_batch_is_refused_and_nothing_run(autojump_clock, rig: Rig, 
         assert rig.ran == []
 
 
-async def test_r58_a_batch_of_2025_03_26_is_run(autojump_clock, rig: Rig, front: str):
+async def test_r58_a_batch_of_2025_03_26_is_run(clock, rig: Rig, front: str):
     """The one revision that has batches was refused them."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         session = await http.initialize("2025-03-26")
         response = await session.send([*BATCH, rpc("notifications/cancelled", {"requestId": 99})])
         assert response.status == 200
@@ -429,9 +430,9 @@ async def test_r58_a_batch_of_2025_03_26_is_run(autojump_clock, rig: Rig, front:
 
 @pytest.mark.parametrize("body", [b"[]", b"[1]", b'"x"', b"1", b"null", b"true", b"[[]]", b"[null]", b"{}"])
 @pytest.mark.parametrize("with_session", [False, True])
-async def test_r58_what_is_no_message_is_refused(autojump_clock, rig: Rig, front: str, body: bytes, with_session: bool):
+async def test_r58_what_is_no_message_is_refused(clock, rig: Rig, front: str, body: bytes, with_session: bool):
     """Never silence: what is JSON but no message is an invalid request."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         headers = (await http.initialize("2025-03-26")).headers() if with_session else []
         response = await http.request("POST", headers=headers, body=body)
         if with_session and body[:1] == b"[" and body != b"[]":
@@ -445,15 +446,16 @@ async def test_r58_what_is_no_message_is_refused(autojump_clock, rig: Rig, front
         assert error["id"] is None
 
 
+@in_memory
 @pytest.mark.parametrize("size", [1_000, 60_000, 300_000, 3_000_000])
 @pytest.mark.parametrize("sent", [0.0, 0.5, 1.0])
 async def test_a_connection_goes_on_after_a_refusal_or_the_refusal_says_that_it_does_not(
-    autojump_clock, rig: Rig, front: str, size: int, sent: float
+    clock, rig: Rig, front: str, size: int, sent: float
 ):
     """What followed a refusal on its connection was lost: it was closed, since the refused body was not there yet."""
     refused = encode_request("POST", headers={"Origin": "https://evil.example"}, body=b"x" * size)
     head = len(refused) - size
-    async with serving(rig.server, front=front) as http, http.connect() as connection:
+    async with rig.serving(front=front) as http, http.connect() as connection:
         await connection.send_bytes(refused[: head + round(size * sent)], "POST")
         response = await connection.response(within=10)
         assert response.status == 403

@@ -12,9 +12,9 @@ INITIALIZE = rpc(
 )
 
 
-async def test_r10_junk_credentials_open_no_session(autojump_clock, tmp_path, rig: Rig, front: str):
+async def test_r10_junk_credentials_open_no_session(clock, tmp_path, rig: Rig, front: str):
     """Two hundred tokens that only looked right opened two hundred sessions; the real check was inside the tools."""
-    async with guarded(rig.server, tmp_path, front=front) as http, http.keep_alive() as client:
+    async with guarded(rig.server, tmp_path, front=front, store=rig.storage.new()) as http, http.keep_alive() as client:
         for number in range(200):
             response = await client.request("POST", headers=bearer(f"{ADA[:-3]}{number:03}"), json=INITIALIZE)
             assert response.status == 401
@@ -22,9 +22,9 @@ async def test_r10_junk_credentials_open_no_session(autojump_clock, tmp_path, ri
         assert await http.count() == 0
 
 
-async def test_r13_with_credentials_unknown_is_404(autojump_clock, tmp_path, rig: Rig, front: str):
+async def test_r13_with_credentials_unknown_is_404(clock, tmp_path, rig: Rig, front: str):
     """A lost session answered 401 sent users through the log-in again, with credentials that were good."""
-    async with guarded(rig.server, tmp_path, front=front) as http:
+    async with guarded(rig.server, tmp_path, front=front, store=rig.storage.new()) as http:
         session = await log_in(http)
         for id_ in (UNKNOWN, session.id):
             for method, request in with_id(id_).items():
@@ -37,9 +37,9 @@ async def test_r13_with_credentials_unknown_is_404(autojump_clock, tmp_path, rig
                     assert "www-authenticate" not in response.headers
 
 
-async def test_r67_an_id_alone_opens_no_door(autojump_clock, tmp_path, rig: Rig, front: str):
+async def test_r67_an_id_alone_opens_no_door(clock, tmp_path, rig: Rig, front: str):
     """A second user with the first one's session ID could use the session, listen to it and end it."""
-    async with guarded(rig.server, tmp_path, front=front) as http:
+    async with guarded(rig.server, tmp_path, front=front, store=rig.storage.new()) as http:
         session = await log_in(http)
         async with session.get() as stream:
             await stream.event()

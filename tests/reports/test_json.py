@@ -5,16 +5,16 @@ import time
 
 import pytest
 
-from tests.harness import modern_request, rpc, serving
+from tests.harness import modern_request, rpc
 from tests.reports.rig import Rig
 
 
 @pytest.mark.parametrize(
     "id_", ["1", 1, 0, -1, "", "0", "é", "\u2028", 9_007_199_254_740_993, 2**63 - 1, -(2**63)], ids=repr
 )
-async def test_r59_an_id_comes_back_as_it_was(autojump_clock, rig: Rig, front: str, id_):
+async def test_r59_an_id_comes_back_as_it_was(clock, rig: Rig, front: str, id_):
     """The id "1" came back as 1, and every id as 0."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         session = await http.initialize()
         for response in (
             await session.post("tools/list", id=id_),
@@ -31,9 +31,9 @@ async def test_r59_an_id_comes_back_as_it_was(autojump_clock, rig: Rig, front: s
 
 @pytest.mark.parametrize("id_", [None, True, False, 1.5, 1.0, [], {}, [1]], ids=repr)
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_r59_what_is_no_id_is_refused(autojump_clock, rig: Rig, front: str, id_, era: str):
+async def test_r59_what_is_no_id_is_refused(clock, rig: Rig, front: str, id_, era: str):
     """A request with the id null was taken for a notification: 202, and the client waited."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         session = await http.initialize()
         params = {"name": "echo", "arguments": {"text": "x"}}
         if era == "legacy":
@@ -48,9 +48,9 @@ async def test_r59_what_is_no_id_is_refused(autojump_clock, rig: Rig, front: str
         assert rig.ran == []
 
 
-async def test_r59_without_an_id_there_is_no_answer(autojump_clock, rig: Rig, front: str):
+async def test_r59_without_an_id_there_is_no_answer(clock, rig: Rig, front: str):
     """And what has no id is a notification."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         session = await http.initialize()
         for method in ("notifications/initialized", "notifications/unheard_of", "tools/list"):
             response = await session.notify(method)
@@ -89,9 +89,9 @@ NO_JSON = {
 
 
 @pytest.mark.parametrize("what", NO_JSON)
-async def test_r61_what_is_no_json_is_refused_at_once(autojump_clock, rig: Rig, front: str, what: str):
+async def test_r61_what_is_no_json_is_refused_at_once(clock, rig: Rig, front: str, what: str):
     """Python's own parser takes NaN and doubled keys; what reached the handler could not be sent on."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         session = await http.initialize()
         began = time.perf_counter()
         response = await http.request("POST", headers=session.headers(), body=NO_JSON[what])
@@ -104,9 +104,9 @@ async def test_r61_what_is_no_json_is_refused_at_once(autojump_clock, rig: Rig, 
 
 
 @pytest.mark.parametrize("digits", [20, 5_000, 400_000])
-async def test_r61_a_number_of_many_digits_is_refused_at_once(autojump_clock, rig: Rig, front: str, digits: int):
+async def test_r61_a_number_of_many_digits_is_refused_at_once(clock, rig: Rig, front: str, digits: int):
     """Reading a number of n digits takes n squared steps: a body of 400 KB stopped a server."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         session = await http.initialize()
         body = call_with('{"text": "x", "n": %s}' % ("9" * digits))
         began = time.perf_counter()
@@ -125,7 +125,7 @@ NUMBERS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_r61_a_tool_that_returns_no_number(autojump_clock, rig: Rig, front: str, number: str, era: str):
+async def test_r61_a_tool_that_returns_no_number(clock, rig: Rig, front: str, number: str, era: str):
     """What a tool returned as NaN went out as NaN, which no client can read."""
 
     @rig.server.tool
@@ -136,7 +136,7 @@ async def test_r61_a_tool_that_returns_no_number(autojump_clock, rig: Rig, front
     async def several() -> dict[str, list[float]]:
         return {"values": [1.0, NUMBERS[number]]}
 
-    async with serving(rig.server, front=front, allow_errors=True) as http:
+    async with rig.serving(front=front, allow_errors=True) as http:
         session = await http.initialize()
         for tool in ("compute", "several"):
             response = await session.call(tool) if era == "legacy" else await http.call(tool)

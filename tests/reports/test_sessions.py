@@ -8,8 +8,9 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mcpd.metrics import Metrics
-from tests.harness import mentions, process, rpc, serving
+from tests.harness import mentions, process, rpc
 from tests.reports.rig import Rig
+from tests.reports.storage import in_memory
 
 
 def allocated() -> int:
@@ -22,10 +23,11 @@ def tasks() -> int:
     return trio.lowlevel.current_statistics().tasks_living
 
 
-async def test_r01_idle_sessions_are_forgotten(autojump_clock, rig: Rig, front: str):
+@in_memory
+async def test_r01_idle_sessions_are_forgotten(clock, rig: Rig, front: str):
     """Most clients never send DELETE; operators saw every session they had ever served stay until the restart."""
     idle = 600.0
-    async with serving(rig.server, front=front, session_idle=idle, max_sessions=5_000, keep_alive=5.0) as http:
+    async with rig.serving(front=front, session_idle=idle, max_sessions=5_000, keep_alive=5.0) as http:
 
         async def come_and_go(count: int) -> None:
             async with http.keep_alive() as client:
@@ -52,45 +54,60 @@ async def test_r01_idle_sessions_are_forgotten(autojump_clock, rig: Rig, front: 
         assert allocated() - blocks < 2_000
 
 
-async def test_r02_delete_stops_everything_at_once(autojump_clock, rig: Rig, front: str):
+async def test_r01_nothing_is_kept_of_an_idle_session(clock, rig: Rig, front: str):
+    """The same wherever sessions are kept: the record, the log of its streams and its place in the index are gone."""
+    async with rig.serving(front=front, session_idle=600.0) as http:
+        left, used = [await http.initialize() for _ in range(5)], await http.initialize()
+        for session in left:
+            await session.call("steps", {"count": 2}, progress=1)
+        await rig.storage.advance(400.0)
+        assert (await used.post("tools/list")).status == 200
+        await rig.storage.advance(201.0)
+        assert await http.count() == 1
+        for session in left:
+            assert (await session.post("tools/list")).status == 404
+        assert (await used.post("tools/list")).status == 200
+        await rig.storage.advance(601.1)
+        assert await http.count() == 0
+        rig.storage.check("session:", "events:")
+
+
+async def test_r02_delete_stops_everything_at_once(clock, rig: Rig, front: str):
     """A polite client's DELETE was answered 200 and freed nothing: the call ran on, the session stayed in the table."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front, stream_after=0.01) as http:
         session = await http.initialize()
-        async with session.get() as listening, session.open_call("wait", {"seconds": 10}, id="late") as calling:
+        async with session.get() as listening, session.open_call("wait", {"seconds": 1_000}, id="late") as calling:
             await rig.held()
-            began = trio.current_time()
             assert (await session.delete()).status == 204
             assert await http.count() == 0
             assert await listening.rest() == []
             (answer,) = await calling.rest()
             assert answer["id"] == "late"
             assert answer["error"]["message"] == "The session was terminated"
-            assert trio.current_time() - began < 1.0
         assert rig.outcomes == {"cancelled": 1}
+        rig.storage.check("session:", "events:")
         assert (await session.delete()).status == 404
         assert (await session.call("echo", {"text": "x"})).status == 404
         assert rig.ran == []
 
 
-async def test_r02_two_hundred_deletes_leave_nothing(autojump_clock, leftovers, rig: Rig, front: str):
+async def test_r02_two_hundred_deletes_leave_nothing(clock, leftovers, rig: Rig, front: str):
     """Two hundred sessions in a row were ended properly, and each left its streams and its call behind."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front, stream_after=0.01) as http:
         await wait_all_tasks_blocked()
         before = tasks()
         async with http.keep_alive() as client:
             for number in range(200):
                 session = await http.initialize(on=client)
-                async with session.get() as listening, session.open_call("wait", {"seconds": 10}) as calling:
+                async with session.get() as listening, session.open_call("wait", {"seconds": 1_000}) as calling:
                     await rig.held()
                     assert (await session.delete(on=client)).status == 204
                     await listening.rest()
                     await calling.rest()
                 assert rig.outcomes == {"cancelled": number + 1}
-        await wait_all_tasks_blocked()
+        await rig.storage.until(lambda: leftovers() == {})
+        await rig.storage.until(lambda: tasks() == before)
         assert await http.count() == 0
-        assert leftovers() == {}
-        await http.settle()
-        assert tasks() == before
         assert http.endpoint.streams == set()
         assert http.endpoint.calls == set()
         assert mentions(http.endpoint, session.id) == []
@@ -133,10 +150,10 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-async def test_r03_a_refused_request_opens_no_session(autojump_clock, rig: Rig, front: str, what: str):
+async def test_r03_a_refused_request_opens_no_session(clock, rig: Rig, front: str, what: str):
     """Half of the sessions of one server were probes and mistakes, registered before the request was looked at."""
     status, method, request = REFUSED[what]
-    async with serving(rig.server, front=front, max_body=4_096) as http, http.keep_alive() as client:
+    async with rig.serving(front=front, max_body=4_096) as http, http.keep_alive() as client:
         for _ in range(100):
             if request is None:
                 response = await http.modern("server/discover", on=client)
@@ -150,9 +167,9 @@ async def test_r03_a_refused_request_opens_no_session(autojump_clock, rig: Rig, 
         assert await http.count() == 0
 
 
-async def test_r04_no_side_table_outlives_a_session(autojump_clock, rig: Rig, front: str):
+async def test_r04_no_side_table_outlives_a_session(clock, rig: Rig, front: str):
     """Log levels, subscriptions and tools of a session stood in tables of their own, which only DELETE cleared."""
-    async with serving(rig.server, front=front, session_idle=60.0) as http:
+    async with rig.serving(front=front, session_idle=60.0) as http:
         session = await http.initialize()
         await session.post("logging/setLevel", {"level": "error"})
         await session.post("resources/subscribe", {"uri": "rig://one"})
@@ -160,33 +177,35 @@ async def test_r04_no_side_table_outlives_a_session(autojump_clock, rig: Rig, fr
             await stream.event()
             rig.server.notify_resource_updated("rig://one")
             await stream.message()
+            assert mentions(http.endpoint, session.id), "this test sees nothing"
         await session.call("steps", {"count": 3}, progress=1)
-        await wait_all_tasks_blocked()
-        assert mentions(http.endpoint, session.id), "this test sees nothing"
         session_id, session = session.id, None
-        await trio.sleep(62.0)
-        assert mentions(http.endpoint, session_id) == []
+        await rig.storage.advance(62.0)
+        assert await http.count() == 0
+        await rig.storage.until(lambda: mentions(http.endpoint, session_id) == [])
+        rig.storage.check("session:", "events:")
 
 
-async def test_r05_a_session_never_initialized_goes_soon(autojump_clock, rig: Rig, front: str):
+async def test_r05_a_session_never_initialized_goes_soon(clock, rig: Rig, front: str):
     """The idle clock began only with notifications/initialized; clients that died before it left sessions for ever."""
-    async with serving(rig.server, front=front, session_idle=3_600.0, initialization_timeout=30.0) as http:
+    async with rig.serving(front=front, session_idle=3_600.0, initialization_timeout=30.0) as http:
         async with http.connect() as connection:
             await connection.send("POST", json=rpc("initialize", INITIALIZE, id=0))
-            await wait_all_tasks_blocked()
+            await connection.response()
             connection.cut()
         silent = await http.initialize(initialized=False)
         used = await http.initialize()
         assert await http.count() == 3
-        await trio.sleep(31.0)
+        await rig.storage.advance(31.0)
         assert await http.count() == 1
         assert (await silent.post("tools/list")).status == 404
         assert (await used.post("tools/list")).status == 200
 
 
-async def test_r06_requests_without_a_session_leave_nothing(autojump_clock, leftovers, rig: Rig, front: str):
+async def test_r06_requests_without_a_session_leave_nothing(clock, leftovers, rig: Rig, front: str):
     """Stateless mode, chosen to avoid leaks, left a task in the global task group for each request."""
-    async with serving(rig.server, front=front) as http, http.keep_alive() as client:
+    number = 2_000 if clock else 400
+    async with rig.serving(front=front) as http, http.keep_alive() as client:
 
         async def some(count: int) -> None:
             for number in range(count):
@@ -203,21 +222,20 @@ async def test_r06_requests_without_a_session_leave_nothing(autojump_clock, left
         before = tasks()
         rig.ran.clear()
         blocks = allocated()
-        await some(2_000)
+        await some(number)
         await many(200)
-        assert len(rig.ran) == 2_200
+        assert len(rig.ran) == number + 200
         rig.ran.clear()
-        await wait_all_tasks_blocked()
-        assert leftovers() == {}
-        await http.settle()
-        assert tasks() == before
+        await rig.storage.until(lambda: leftovers() == {})
+        await rig.storage.until(lambda: tasks() == before)
         assert await http.count() == 0
-        assert allocated() - blocks < 2_200  # less than one small object a request
+        assert allocated() - blocks < number + 200  # less than one small object a request
 
 
-async def test_r07_no_idle_time_under_a_call_or_a_stream(autojump_clock, rig: Rig, front: str):
+@in_memory
+async def test_r07_no_idle_time_under_a_call_or_a_stream(clock, rig: Rig, front: str):
     """An idle timeout shorter than a slow tool reaped the session in the middle of the call."""
-    async with serving(rig.server, front=front, session_idle=1.0) as http:
+    async with rig.serving(front=front, session_idle=1.0) as http:
         session = await http.initialize()
         assert (await session.call("wait", {"seconds": 3})).text == "waited 3"
         assert (await session.post("tools/list")).status == 200
@@ -227,6 +245,19 @@ async def test_r07_no_idle_time_under_a_call_or_a_stream(autojump_clock, rig: Ri
         await trio.sleep(0.9)  # idle counts from the end of the last exchange
         assert (await session.post("tools/list")).status == 200
         await trio.sleep(1.1)
+        assert (await session.post("tools/list")).status == 404
+
+
+async def test_r07_what_is_in_use_is_renewed(clock, rig: Rig, front: str):
+    """The same in the time of the store, which has to be told that a session is in use."""
+    async with rig.serving(front=front, session_idle=1.0) as http:
+        session = await http.initialize()
+        assert (await session.call("wait", {"seconds": 1.5})).text == "waited 1.5"
+        async with session.get() as stream:
+            await trio.sleep(1.5)
+            assert not stream.ended
+            assert (await session.post("tools/list")).status == 200
+        await rig.storage.advance(1.1)
         assert (await session.post("tools/list")).status == 404
 
 
@@ -244,10 +275,11 @@ def test_r07_the_bounds_can_be_set_from_outside(options, env):
         assert "idle 90s, at most 7 sessions" in served.stderr
 
 
-async def test_r09_at_the_cap_the_idle_give_way(autojump_clock, rig: Rig, front: str):
+@in_memory
+async def test_r09_at_the_cap_the_idle_give_way(clock, rig: Rig, front: str):
     """A cap without eviction locked new users out, while abandoned sessions held all places."""
     async with (
-        serving(rig.server, front=front, max_sessions=50, max_sessions_per_principal=50, session_idle=1_500.0) as http,
+        rig.serving(front=front, max_sessions=50, max_sessions_per_principal=50, session_idle=1_500.0) as http,
         http.keep_alive() as client,
     ):
         sessions = []
@@ -274,9 +306,26 @@ async def test_r09_at_the_cap_the_idle_give_way(autojump_clock, rig: Rig, front:
             assert line in lines
 
 
-async def test_r09_at_the_cap_nobody_in_use_gives_way(autojump_clock, rig: Rig, front: str):
+async def test_r09_at_the_cap_the_least_recently_used_gives_way(clock, rig: Rig, front: str):
+    """The same in few words, for any store."""
+    async with rig.serving(front=front, max_sessions=5, max_sessions_per_principal=5, session_idle=1_500.0) as http:
+        sessions = []
+        for _ in range(5):
+            sessions.append(await http.initialize())
+            await rig.storage.advance(10.0)
+        assert (await sessions[0].post("ping")).status == 200  # so the second is the least recently used
+        await rig.storage.advance(10.0)
+        await http.initialize()
+        assert await http.count() == 5
+        statuses = [(await session.post("ping")).status for session in sessions]
+        assert statuses == [200, 404, 200, 200, 200]
+        assert http.endpoint.sessions.records.dropped.evicted == 1
+        rig.storage.check()
+
+
+async def test_r09_at_the_cap_nobody_in_use_gives_way(clock, rig: Rig, front: str):
     """The other half: eviction must not take a session with a call or a stream; then a newcomer has to wait."""
-    async with serving(rig.server, front=front, max_sessions=50, max_sessions_per_principal=50) as http:
+    async with rig.serving(front=front, max_sessions=50, max_sessions_per_principal=50) as http:
         answers = []
 
         async def call(session):
@@ -300,9 +349,9 @@ async def test_r09_at_the_cap_nobody_in_use_gives_way(autojump_clock, rig: Rig, 
         assert await http.count() == 50
 
 
-async def test_r11_a_lost_stream_is_no_lost_session(autojump_clock, rig: Rig, front: str):
+async def test_r11_a_lost_stream_is_no_lost_session(clock, rig: Rig, front: str):
     """A GET stream dropped by a sleeping laptop took the session with it, or stayed registered for ever."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         await wait_all_tasks_blocked()
         before = tasks()
         session = await http.initialize()
@@ -310,10 +359,9 @@ async def test_r11_a_lost_stream_is_no_lost_session(autojump_clock, rig: Rig, fr
             await stream.event()
             assert len(http.endpoint.streams) == 1
             stream.cut()
-            await wait_all_tasks_blocked()
-            assert http.endpoint.streams == set()
-            assert http.endpoint.sessions.busy() == 0
-            assert tasks() == before
+            await rig.storage.until(lambda: http.endpoint.streams == set())
+            await rig.storage.until(lambda: http.endpoint.sessions.busy() == 0)
+            await rig.storage.until(lambda: tasks() == before)
         assert (await session.post("tools/list")).status == 200
         async with session.get() as stream:
             assert stream.status == 200

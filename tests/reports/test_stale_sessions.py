@@ -1,8 +1,9 @@
 """Clients that come back with a session ID the server does not know, or that is none."""
 
+from functools import partial
+
 import pytest
 
-from mcpd_stores.memory import MemoryStore
 from tests.harness import rpc, serving
 from tests.reports.rig import Rig
 
@@ -19,9 +20,9 @@ def with_id(session_id: "str | bytes"):
     }
 
 
-async def test_r12_unknown_is_404_and_missing_is_400(autojump_clock, rig: Rig, front: str):
+async def test_r12_unknown_is_404_and_missing_is_400(clock, rig: Rig, front: str):
     """Servers said 400 for a session lost in a restart; clients initialize again on 404 alone."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         for method, request in with_id(UNKNOWN).items():
             response = await http.request(method, **request)
             assert response.status == 404, method
@@ -37,9 +38,9 @@ async def test_r12_unknown_is_404_and_missing_is_400(autojump_clock, rig: Rig, f
             assert "Mcp-Session-Id is missing" in response.json["error"]["message"]
 
 
-async def test_r13_unknown_is_never_401(autojump_clock, rig: Rig, front: str):
+async def test_r13_unknown_is_never_401(clock, rig: Rig, front: str):
     """A lost session answered 401 made clients throw their credentials away."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         for method, request in with_id(UNKNOWN).items():
             request["headers"] |= {"Authorization": "Bearer valid"}
             response = await http.request(method, **request)
@@ -47,28 +48,17 @@ async def test_r13_unknown_is_never_401(autojump_clock, rig: Rig, front: str):
             assert "www-authenticate" not in response.headers
 
 
-class AskedStore(MemoryStore):
-    """A memory store that notes which session records it is asked for."""
+def noted(records) -> list[str]:
+    """Which records will be asked for."""
+    asked: list[str] = []
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[str] = []
+    def ask(verb, key, **ttl):
+        asked.append(key)
+        return verb(key, **ttl)
 
-    def records(self, kind: str, *, capacity: "int | None" = None):
-        records = super().records(kind, capacity=capacity)
-        if kind == "session" and not hasattr(records, "asked"):
-            records.asked, load, delete = self.asked, records.load, records.delete
-
-            async def noted_load(key, *, ttl):
-                self.asked.append(key)
-                return await load(key, ttl=ttl)
-
-            async def noted_delete(key):
-                self.asked.append(key)
-                return await delete(key)
-
-            records.load, records.delete = noted_load, noted_delete
-        return records
+    for name in {"load", "load_nowait", "delete"} & set(dir(records)):
+        setattr(records, name, partial(ask, getattr(records, name)))
+    return asked
 
 
 @pytest.mark.parametrize(
@@ -95,27 +85,32 @@ class AskedStore(MemoryStore):
     ],
     ids=repr,
 )
-async def test_r14_an_odd_id_matches_nothing(autojump_clock, rig: Rig, front: str, odd: "str | bytes"):
+async def test_r14_an_odd_id_matches_nothing(clock, rig: Rig, front: str, odd: "str | bytes"):
     """IDs such as ``constructor`` found what the language keeps under that name; others took another path to a 500."""
-    store = AskedStore()
+    store = rig.storage.new()
+    asked = noted(store.records("session"))
     async with serving(rig.server, front=front, store=store) as http:
-        await http.initialize()
-        store.asked.clear()
+        session = await http.initialize()
+        assert await http.count() == 1
+        assert (await session.post("ping")).status == 200
+        assert set(asked) == {session.id}, "this test sees nothing"
+        asked.clear()
         for method, request in with_id(odd).items():
             response = await http.request(method, **request)
             assert response.status in {400, 404}, method
             assert "error" in response.json
         text = odd if isinstance(odd, str) else odd.decode("latin-1")
-        assert set(store.asked) <= {text}
+        assert set(asked) <= {text}
         assert rig.ran == []
         assert await http.count() == 1
 
 
-async def test_r15_after_a_restart_a_client_can_go_on(autojump_clock, rig: Rig, front: str):
+async def test_r15_after_a_restart_a_client_can_go_on(clock, rig: Rig, front: str):
     """Clients sent the dead ID for ever; some sent it along with initialize, and were refused there as well."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         old = await http.initialize()
-    async with serving(rig.server, front=front) as http:
+    rig.storage.lose()
+    async with rig.serving(front=front) as http:
         response = await http.request("POST", headers=old.headers(), json=rpc("tools/list", id=1))
         assert response.status == 404
         assert "initialize again" in response.json["error"]["message"]
@@ -125,9 +120,9 @@ async def test_r15_after_a_restart_a_client_can_go_on(autojump_clock, rig: Rig, 
         assert await http.count() == 1
 
 
-async def test_r16_get_before_initialize_is_405(autojump_clock, rig: Rig, front: str):
+async def test_r16_get_before_initialize_is_405(clock, rig: Rig, front: str):
     """Some clients look for a stream before they initialize, and take no answer but 405 for "there is none"."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         for accept in ("text/event-stream", "application/json", "*/*", "text/html", None):
             response = await http.request("GET", headers={"Accept": accept})
             assert response.status == 405, accept
@@ -137,9 +132,9 @@ async def test_r16_get_before_initialize_is_405(autojump_clock, rig: Rig, front:
         assert await http.count() == 0
 
 
-async def test_r70_without_an_id_nobody_elses_session_is_used(autojump_clock, rig: Rig, front: str):
+async def test_r70_without_an_id_nobody_elses_session_is_used(clock, rig: Rig, front: str):
     """With one client connected, a request without an ID was served as that client's."""
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         session = await http.initialize()
         async with session.get() as stream:
             await stream.event()
@@ -154,13 +149,14 @@ async def test_r70_without_an_id_nobody_elses_session_is_used(autojump_clock, ri
             assert (await stream.message())["method"] == "notifications/tools/list_changed"
 
 
-async def test_r71_clients_that_never_send_the_id(autojump_clock, rig: Rig, front: str):
+async def test_r71_clients_that_never_send_the_id(clock, rig: Rig, front: str):
     """Hosted chat clients ignore the session header; every call after initialize was refused."""
     call = rpc("tools/call", {"name": "echo", "arguments": {"text": "x"}}, id=1)
-    async with serving(rig.server, front=front) as http:
+    async with rig.serving(front=front) as http:
         await http.initialize()
         assert (await http.request("POST", json=call)).status == 400
-    async with serving(rig.server, front=front, sessions=False) as http:
+    rig.storage.lose()
+    async with rig.serving(front=front, sessions=False) as http:
         response = await http.request(
             "POST",
             json=rpc(
