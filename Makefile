@@ -27,8 +27,8 @@ npm_install = PATH="$$(echo $(node_package)/bin):$$PATH" node $(node_package)/li
 # The tools find each other, the right interpreter and `node` on PATH.
 activated = PATH="$(venv)/bin:$$(echo $(node_package)/bin):$(servers):$$PATH"
 
-# Tests share nothing but the machine: one process for each core.
-parallel := --numprocesses=auto --dist=worksteal
+# Tests share nothing but the machine. Many wait for processes of their own, so there is one more at work than cores.
+parallel = --numprocesses=$$(($$(nproc) + 1)) --dist=worksteal
 
 # The build backend is pinned like everything else, though pip builds in an environment of its own.
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
