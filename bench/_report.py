@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +26,10 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def taken() -> str:
-    """When and where."""
+    """When, where, and with which Python: builds of the same version differ by a fifth in speed."""
     day = datetime.now(UTC).strftime("%Y-%m-%d")
-    return f"Taken {day} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores."
+    python = f"{platform.python_implementation()} {sys.version.split('[')[0].strip()}"
+    return f"Taken {day} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores, {python}."
 
 
 def write(out: Path, stem: str, lines: Sequence[str], raw: object) -> str:

@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from _peers import PEERS, PEERS_BY_NAME, MissingError, Peer
+from _report import taken
 from _target import BenchError, _free_port
 
 if TYPE_CHECKING:
@@ -176,8 +177,13 @@ def report(found: Figures, out: Path, rounds: int) -> str:
     """The tables as Markdown, and the plot."""
     names = list(dict.fromkeys(name for name, _ in found))
     cases = list(dict.fromkeys(case for _, case in found))
-    heading = "interleaved rounds, one core for the server. In brackets: mcpd's rate over the peer's."
-    lines = [f"Medians of {rounds} {heading}", ""]
+    lines = [
+        "# How many requests a second",
+        "",
+        f"{taken()} Medians of {rounds} interleaved rounds, one core for the server.",
+        "In brackets: mcpd's rate over the peer's, the median of the rounds' ratios.",
+        "",
+    ]
     lines += ["| server | " + " | ".join(f"{case} req/s" for case in cases) + " | c=1 p50 us |"]
     lines += ["|---" * (len(cases) + 2) + "|"]
     rates: dict[tuple[str, str], float] = {
