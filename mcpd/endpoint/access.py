@@ -34,6 +34,8 @@ class Checked(NamedTuple):
     """On whose account it goes without authorization: its client's address."""
     cors: HeaderList
     """Fields that every response to it has."""
+    json_fields: HeaderList
+    """Fields of a response in JSON."""
     sends_json: bool
     """Whether the body is JSON in UTF-8."""
     json: bool
@@ -68,15 +70,12 @@ class Access:
         self._name = name
 
     def check(self, exchange: Exchange) -> Checked:
-        """Whether the exchange may be looked at.
+        """Whether the exchange may be looked at. What its fields say is their memo from now on.
 
         Raises:
           ProtocolError: it may not: proxies, Host or Origin.
         """
         headers, client = exchange.headers, exchange.client
-        known: Checked | None = headers.memo
-        if known is not None and known.client == client:
-            return known
         seen = self.proxies.seen(exchange)
         cors = self.guard.check(headers, seen.host)
         version, session_id = headers.get(b"mcp-protocol-version"), headers.get(b"mcp-session-id")
@@ -85,6 +84,7 @@ class Access:
             seen,
             owner_of(seen.client),
             cors,
+            [JSON, *cors],
             is_json(headers.get(b"content-type")),
             *accepted(headers.get(b"accept")),
             version,

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from mcpd.auth.authorization import Authorization
     from mcpd.core import Core
+    from mcpd.endpoint.access import Checked
     from mcpd.endpoint.exchange import Exchange, HeaderList
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.server.call import Call
@@ -187,37 +188,48 @@ class Endpoint:
     async def __call__(self, exchange: Exchange) -> None:
         """Answer one exchange. It raises nothing but ``trio.Cancelled``."""
         cors: HeaderList = []
+        request_id: RequestId | None = None
         try:
-            path = exchange.path
-            if path not in self._paths:
-                if self.operations.serves(path):
-                    await self.operations(exchange)
-                elif self.access.describes(path):
-                    await self.access.describe(exchange)
-                else:
-                    await self.refuse(
-                        exchange, 404, f"Nothing is at {path[:200]!r}; MCP is at {self.settings.path!r}", []
-                    )
+            if exchange.path not in self._paths:
+                await self._elsewhere(exchange)
                 return
             access = self.access
-            checked = access.check(exchange)
+            checked: Checked | None = exchange.headers.memo
+            if checked is None or checked.client != exchange.client:
+                checked = access.check(exchange)
             cors = checked.cors
-            method = exchange.method
-            if method == "POST":
-                if access.authorization is None:
-                    await self._post(Admitted(exchange, checked, None, checked.owner))
-                else:
-                    await self._post(await access.admit(exchange, checked))
-            elif method == "OPTIONS":
-                await exchange.respond(204, [*self.access.guard.preflight(exchange.headers), _ALLOW, *cors])
-            elif method == "GET" and self.settings.era != "modern":
-                await self._legacy.get(await access.admit(exchange, checked))
-            elif method == "DELETE" and self.settings.era != "modern":
-                await self._legacy.delete(await access.admit(exchange, checked))
+            if exchange.method != "POST":
+                await self._other(exchange, checked)
+                return
+            post = (
+                Admitted(exchange, checked, None, checked.owner)
+                if access.authorization is None
+                else await access.admit(exchange, checked)
+            )
+            if not checked.sends_json:
+                await self.refuse(exchange, 415, "Content-Type must be application/json in UTF-8", cors)
+                return
+            if not checked.json and not checked.sse:
+                await self.refuse(exchange, 406, "Accept must allow application/json or text/event-stream", cors)
+                return
+            body = exchange.body_nowait(self.settings.max_body)
+            if body is None:
+                body = await exchange.body(self.settings.max_body)
+            # Nearly every body begins with its brace.
+            batch = None if body.startswith(b"{") else jsonrpc.decode_batch(body)
+            if batch is not None and self.settings.era != "modern":
+                await self._legacy.post_batch(post, batch)
+                return
+            message = jsonrpc.decode(body)
+            request_id = None if message.id is jsonrpc.UNSET else message.id
+            meta = requests.read_meta(message.params) if requests.may_have_meta(body) else requests.NO_META
+            modern = (meta is not requests.NO_META or not checked.legacy) and envelope.is_modern(meta, checked.version)
+            if self._one_era:
+                envelope.check_era(self.settings.era, message, modern=modern)
+            if modern:
+                await self._modern.post(post, message, meta)
             else:
-                # "HTTP GET or DELETE to the MCP endpoint: respond with 405" (2026-07-28, streamable-http).
-                allow = _ALLOW if self.settings.era != "modern" else (b"allow", b"POST, OPTIONS")
-                await self.refuse(exchange, 405, f"The method {method} is not allowed", [allow, *cors])
+                await self._legacy.post(post, message, meta)
         except ExchangeClosedError:
             pass
         except BodyTooLargeError as exc:
@@ -227,12 +239,39 @@ class Endpoint:
         except AccessError as exc:
             await self.error(exchange, None, exc, [*exc.headers, *cors])
         except ProtocolError as exc:
-            await self.error(exchange, None, exc, cors)
+            await self.error(exchange, request_id, exc, cors)
         except StoreError as exc:
-            await self._unavailable(exchange, None, exc, cors)
+            logger.warning("The store failed: %s", exc)
+            why = "The session store cannot be reached; try again later"
+            error = ProtocolError(INTERNAL_ERROR, why, http_status=503)
+            await self.error(exchange, request_id, error, cors)
         except Exception:
             logger.exception("%s %s failed", exchange.method, exchange.path)
             await self.refuse(exchange, 500, "Internal error", cors, code=INTERNAL_ERROR)
+
+    async def _elsewhere(self, exchange: Exchange) -> None:
+        """What is not at the endpoint's path."""
+        path = exchange.path
+        if self.operations.serves(path):
+            await self.operations(exchange)
+        elif self.access.describes(path):
+            await self.access.describe(exchange)
+        else:
+            await self.refuse(exchange, 404, f"Nothing is at {path[:200]!r}; MCP is at {self.settings.path!r}", [])
+
+    async def _other(self, exchange: Exchange, checked: Checked) -> None:
+        """All methods but POST."""
+        method, cors = exchange.method, checked.cors
+        if method == "OPTIONS":
+            await exchange.respond(204, [*self.access.guard.preflight(exchange.headers), _ALLOW, *cors])
+        elif method == "GET" and self.settings.era != "modern":
+            await self._legacy.get(await self.access.admit(exchange, checked))
+        elif method == "DELETE" and self.settings.era != "modern":
+            await self._legacy.delete(await self.access.admit(exchange, checked))
+        else:
+            # "HTTP GET or DELETE to the MCP endpoint: respond with 405" (2026-07-28, streamable-http).
+            allow = _ALLOW if self.settings.era != "modern" else (b"allow", b"POST, OPTIONS")
+            await self.refuse(exchange, 405, f"The method {method} is not allowed", [allow, *cors])
 
     async def refuse(
         self,
@@ -259,45 +298,6 @@ class Endpoint:
             headers.append(_LATER)
         await exchange.respond(status, headers, jsonrpc.encode_error(request_id, error))
 
-    async def _unavailable(
-        self, exchange: Exchange, request_id: RequestId | None, exc: StoreError, cors: HeaderList
-    ) -> None:
-        logger.warning("The store failed: %s", exc)
-        message = "The session store cannot be reached; try again later"
-        error = ProtocolError(INTERNAL_ERROR, message, http_status=503)
-        await self.error(exchange, request_id, error, cors)
-
-    async def _post(self, post: Admitted) -> None:
-        exchange, checked = post.exchange, post.checked
-        cors = checked.cors
-        if not checked.sends_json:
-            await self.refuse(exchange, 415, "Content-Type must be application/json in UTF-8", cors)
-            return
-        if not checked.json and not checked.sse:
-            await self.refuse(exchange, 406, "Accept must allow application/json or text/event-stream", cors)
-            return
-        body = await exchange.body(self.settings.max_body)
-        # Nearly every body begins with its brace.
-        batch = None if body.startswith(b"{") else jsonrpc.decode_batch(body)
-        if batch is not None and self.settings.era != "modern":
-            await self._legacy.post_batch(post, batch)
-            return
-        message = jsonrpc.decode(body)
-        request_id = None if message.id is jsonrpc.UNSET else message.id
-        try:
-            meta = requests.read_meta(message.params) if requests.may_have_meta(body) else requests.NO_META
-            modern = (meta is not requests.NO_META or not checked.legacy) and envelope.is_modern(meta, checked.version)
-            if self._one_era:
-                envelope.check_era(self.settings.era, message, modern=modern)
-            if modern:
-                await self._modern.post(post, message, meta)
-            else:
-                await self._legacy.post(post, message, meta)
-        except ProtocolError as exc:
-            await self.error(exchange, request_id, exc, cors)
-        except StoreError as exc:
-            await self._unavailable(exchange, request_id, exc, cors)
-
     # ----- Calls
 
     async def run_call(self, call: Call, reply: Reply, now: float) -> None:
@@ -321,8 +321,8 @@ class Endpoint:
                 reply.exchange.use_up()
                 with trio.move_on_after(_LAST_WORDS, shield=True):
                     await self._answer(reply, answer)
-            elif answer is not None and not answer.code:
-                await reply.answer(answer)
+            elif answer is not None and not answer.code and reply.ends_whole():
+                await reply.exchange.respond(200, reply.checked.json_fields, answer.body)
             else:
                 await self._answer(reply, answer)
         finally:

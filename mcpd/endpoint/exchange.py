@@ -61,6 +61,10 @@ class Exchange(Protocol):
         """The scope has been cancelled."""
         ...
 
+    def body_nowait(self, limit: int) -> bytes | None:
+        """The request's body, if all of it is there; None if `body` has to wait for it, or to say what is wrong."""
+        ...
+
     async def body(self, limit: int) -> bytes:
         """The request's body.
 

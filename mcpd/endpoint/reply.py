@@ -128,14 +128,16 @@ class Reply(msgspec.Struct, eq=False):
         self.headers = [*challenge, *self.headers]
         await self.answer(answer, answer.status)
 
+    def ends_whole(self) -> bool:
+        """Whether the response may go out as one JSON body, as it mostly does; then it is for the caller to send."""
+        if self.opened is not None or not self.checked.json:
+            return False
+        self.finished = True
+        self.cancel = None
+        return True
+
     async def answer(self, answer: Answer | None, status: int = 200) -> None:
         """Send the one response, or end without one (a cancelled request gets none)."""
-        if answer is not None and self.opened is None and (self.checked.json or status != 200):
-            # The usual case: no stream, and a client that takes JSON.
-            self.finished = True
-            self.cancel = None
-            await self.exchange.respond(status, [JSON, *self.headers], answer.body)
-            return
         await self.answer_all([] if answer is None else [answer.body], status, batch=False)
 
     async def answer_all(self, bodies: Sequence[bytes], status: int = 200, *, batch: bool = True) -> None:

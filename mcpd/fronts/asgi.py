@@ -151,6 +151,10 @@ class AsgiExchange:
         headers = self.headers
         return headers.get(b"transfer-encoding") is not None and headers.get(b"content-length") is not None
 
+    def body_nowait(self, limit: int) -> bytes | None:
+        """ASGI has to be asked."""
+        return None
+
     async def body(self, limit: int) -> bytes:
         """The request's body, then start to watch for the client's end."""
         declared = self.headers.get(b"content-length")

@@ -8,7 +8,6 @@ import msgspec
 
 from mcpd.errors import INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolError
 from mcpd.protocol import requests
-from mcpd.protocol.jsonrpc import is_object
 from mcpd.protocol.requests import decode_params
 from mcpd.protocol.revisions import MODERN
 from mcpd.protocol.types import CompleteResult, Completion
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from mcpd.server.resources import ResourceEntry
 
 _EMPTY: Final = msgspec.Raw(b"{}")
+_BRACE: Final = 0x7B
 Handler: TypeAlias = "Callable[[Offer, Call, Context], Awaitable[Any]]"
 """Returns the result: a Struct of ours, a dict, or encoded already."""
 
@@ -75,7 +75,7 @@ async def call_tool(offer: Offer, call: Call, context: Context) -> Any:
     if tool.scopes:
         check_scopes(call, tool.scopes)
     arguments = params.arguments
-    if not is_object(arguments):
+    if memoryview(arguments)[0] != _BRACE:
         if bytes(arguments) != b"null":
             raise ProtocolError(INVALID_PARAMS, "arguments must be an object")
         arguments = requests.NO_ARGUMENTS

@@ -69,6 +69,10 @@ class DirectExchange:
         """Whether nothing of a response has been made."""
         return not self._started and not self.complete
 
+    def body_nowait(self, limit: int) -> bytes | None:
+        """The request's body, if all of it came with the head."""
+        return self._connection.parser.whole_body() if self._request.length <= limit else None
+
     async def body(self, limit: int) -> bytes:
         """The request's body. What is no body is a `ProtocolError` with status 400."""
         request, connection = self._request, self._connection

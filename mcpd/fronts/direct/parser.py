@@ -184,18 +184,21 @@ class RequestParser:
         self._drop_used()
         return request
 
+    def whole_body(self) -> bytes | None:
+        """The body, if all of it has come and nothing behind it, as is usual; else None: see `read_body`."""
+        data, start, remaining = self._data, self._position, self._remaining
+        if not remaining or self._counts or start + remaining != len(data):
+            return None
+        self._data, self._position, self._searched, self._remaining = b"", 0, 0, 0
+        self.complete, self.unread = True, False
+        return data[start:]
+
     def read_body(self) -> bytes:
         """What has come of the body since the last time; b"" when there is nothing new.
 
         Raises:
           MalformedError: the chunks are none.
         """
-        data, start, remaining = self._data, self._position, self._remaining
-        if remaining and not self._counts and start + remaining == len(data):
-            # Mostly it has come whole with its head, and nothing behind it.
-            self._data, self._position, self._searched, self._remaining = b"", 0, 0, 0
-            self.complete, self.unread = True, False
-            return data[start:]
         if self._chunks is not None:
             body, self._position = self._chunks.decode(self._data, self._position)
             if self._chunks.complete:
@@ -203,9 +206,9 @@ class RequestParser:
                 self.complete = True
             self._drop_used()
             return body
-        if not remaining:
+        if not self._remaining:
             return b""
-        piece = data[start : start + remaining]
+        piece = self._data[self._position : self._position + self._remaining]
         self._position += len(piece)
         self._remaining -= len(piece)
         self.complete = not self._remaining
