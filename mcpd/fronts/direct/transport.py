@@ -78,12 +78,13 @@ class SocketTransport:
     async def receive(self) -> bytes:
         """Some bytes."""
         sock = self._socket
-        if sock.fileno() < 0:
+        descriptor = sock.fileno()
+        if descriptor < 0:
             raise LostError  # Trio would take -1 for a descriptor, and keep whoever waits for it
         try:
             while True:
                 # It is rarely there already, so asking first would mostly be in vain.
-                await trio.lowlevel.wait_readable(sock)
+                await trio.lowlevel.wait_readable(descriptor)
                 try:
                     return sock.recv(READ_SIZE)
                 except BlockingIOError:
