@@ -96,9 +96,8 @@ class Legacy:
             finally:
                 session.live.calls.discard(call)
         finally:
-            # Where loading it was as good as now, that has renewed it already.
             if session is not None and (endpoint.now() - began > self._brief or not session.record.initialized):
-                await self._release(session)
+                await self._release(session, began)
 
     async def post_batch(self, post: Admitted, batch: Sequence[Message | MessageError]) -> None:
         """Answer a POST of a JSON-RPC batch, which only 2025-03-26 has.
@@ -114,6 +113,7 @@ class Legacy:
         if any(isinstance(message, Message) and message.method == "initialize" for message in batch):
             raise ProtocolError(INVALID_REQUEST, "initialize must not be part of a batch", http_status=400)
         endpoint = self._endpoint
+        began = endpoint.now()
         ids = [message.id for message in batch if isinstance(message, Message) and message.is_request]
         reply = self._reply(post, session, cast("list[RequestId]", ids))
         answers: list[bytes] = []
@@ -151,7 +151,7 @@ class Legacy:
             await reply.answer_all(answers)
         finally:
             endpoint.call_places.leave(post.owner, len(ids))
-            await self._release(session)
+            await self._release(session, began)
 
     async def _initialize(self, post: Admitted, message: Message) -> None:
         endpoint = self._endpoint
@@ -230,9 +230,10 @@ class Legacy:
         if asked.exchange.headers.repeated(b"mcp-session-id"):
             raise refusal(400, "Mcp-Session-Id stands more than once")
 
-    async def _release(self, session: Session) -> None:
-        """The exchange is over, after some time: the session's idle time counts from now."""
-        if session.live.ended:
+    async def _release(self, session: Session, began: float) -> None:
+        """The exchange is over: the session's idle time counts from now, if that makes a difference."""
+        brief = self._endpoint.now() - began <= self._brief
+        if session.live.ended or (brief and session.is_initialized):
             return
         with trio.move_on_after(1.0, shield=True):
             try:
@@ -322,10 +323,11 @@ class Legacy:
         assert session is not None  # noqa: S101 - the ID is there
         if not checked.sse:
             raise refusal(406, "Accept must allow text/event-stream")
+        began = self._endpoint.now()
         try:
             await self._streams.open(get, session, self._events if session.revision.event_ids else None)
         finally:
-            await self._release(session)
+            await self._release(session, began)
 
 
 def _not_found() -> ProtocolError:
