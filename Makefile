@@ -28,7 +28,7 @@ npm_install = PATH="$$(echo $(node_package)/bin):$$PATH" node $(node_package)/li
 activated = PATH="$(venv)/bin:$$(echo $(node_package)/bin):$(servers):$$PATH"
 
 # Tests share nothing but the machine. Many wait for processes of their own, so there is one more at work than cores.
-parallel = --numprocesses=$$(($$(nproc) + 1)) --dist=worksteal
+parallel = --numprocesses=$$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist=worksteal
 
 # The build backend is pinned like everything else, though pip builds in an environment of its own.
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt

@@ -327,9 +327,7 @@ class Endpoint:
                 await self._answer(reply, answer)
         finally:
             self.call_places.leave(call.owner)
-            self.calls.discard(call)
-            if self._drained is not None:
-                self.call_done(call)
+            self.call_done(call)
 
     async def _answer(self, reply: Reply, answer: Answer | None) -> None:
         if answer is not None and answer.needed:

@@ -71,13 +71,13 @@ class Legacy:
             return
         endpoint = self._endpoint
         began = endpoint.now()
-        records, checked = endpoint.sessions.at_hand, post.checked
-        if records is None or not checked.legacy or checked.session_id is None:
+        sessions, checked = endpoint.sessions, post.checked
+        if sessions.at_hand is None or not checked.legacy or checked.session_id is None:
             session = await self._session(post)
         else:
             # The same without waiting: most requests come by here.
             identity = identity_of(post.principal)
-            session = endpoint.sessions.load_nowait(records, checked.session_id, identity, began)
+            session = sessions.load_nowait(checked.session_id, identity, began)
             if session is None:
                 raise _not_found()
         try:

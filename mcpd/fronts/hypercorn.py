@@ -21,6 +21,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
 from mcpd.endpoint.exchange import MAX_HEAD
+from mcpd.fronts.sockets import give_up_after
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -77,9 +78,8 @@ class HypercornFront:
           task_status: started when connections are accepted.
         """
         listener.setblocking(False)  # noqa: FBT003 - its only name is its position
-        if listener.family != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
-            # Connections inherit it. A client that vanishes without a FIN would stay for a quarter of an hour.
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(self._write_timeout * 1000))
+        if listener.family != socket.AF_UNIX:
+            give_up_after(listener, self._write_timeout)
         listener.listen(self._config.backlog)
         accepting: trio.abc.Listener[Any] = trio.SocketListener(trio.socket.from_stdlib_socket(listener))
         tls: ssl.SSLContext | None = self._config.create_ssl_context()

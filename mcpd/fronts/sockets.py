@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 LISTENER: Final = "MCPD_WORKER_LISTENER"
 METRICS_LISTENER: Final = "MCPD_WORKER_METRICS_LISTENER"
 """Tell a worker which file descriptors its parent has bound for it."""
+_LONGEST: Final = 2**31 - 1
+"""Milliseconds, as the kernel counts them."""
 UNIX: Final = "unix:"
 """What a host begins with that is the path of a Unix socket."""
 
@@ -140,3 +142,14 @@ def _remove_left_over(path: Path) -> None:
                 probe.connect(str(path))
             except ConnectionRefusedError:
                 path.unlink()
+
+
+def give_up_after(sock: socket.socket, seconds: float) -> None:
+    """Count a client that takes nothing for so long as gone, as one is that vanishes without a FIN.
+
+    The kernel alone would keep it for a quarter of an hour. Connections inherit it from their listener. Where the
+    kernel cannot do that, nothing changes.
+    """
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        milliseconds = max(1, round(min(seconds * 1000, _LONGEST)))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)

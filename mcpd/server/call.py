@@ -213,7 +213,7 @@ class Call(msgspec.Struct, kw_only=True, weakref=True, eq=False):
     rounds: Rounds | None = None
     """Where the questions of a modern call go."""
     first_round: Callable[[Call], Rounds] | None = None
-    """Makes `rounds` when they are needed; None if the call may ask nothing, or has them already."""
+    """Makes `rounds` when they are needed; None if the call may ask nothing, or had them from the beginning."""
     asking: list[trio.CancelScope] | None = None
     """What waits for answers to other questions."""
 

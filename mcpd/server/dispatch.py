@@ -20,7 +20,6 @@ from mcpd.errors import (
     ProtocolError,
     ScopeError,
     StoreError,
-    only,
 )
 from mcpd.protocol.jsonrpc import encode_error, encode_result
 from mcpd.server.background import unknown_method
@@ -110,7 +109,7 @@ class Dispatcher:
         """Run the request's handler and give its one response; None when it was cancelled and gets none.
 
         Whatever a handler does, this returns: only ``trio.Cancelled`` of a scope around it, and what is no Exception,
-        goes through.
+        goes through. (When the call was cancelled as well, that shows at the caller's next checkpoint.)
         """
         call.lifespan = self.offer.lifespan
         modern = call.revision.modern
@@ -186,14 +185,13 @@ def _says_stopped(exc: BaseException, scope: trio.CancelScope) -> bool:
 
     If a scope further out is cancelled as well, that shows at the next checkpoint.
     """
-    if isinstance(only(exc), CallEndedError):
-        return True
-    if not scope.cancel_called or not isinstance(exc, BaseExceptionGroup):
-        return scope.cancel_called and isinstance(exc, trio.Cancelled)
-    cancelled, rest = cast("BaseExceptionGroup[BaseException]", exc).split(trio.Cancelled)
-    if cancelled is not None and rest is not None and not isinstance(only(rest), CallEndedError):
+    stops = (CallEndedError, trio.Cancelled) if scope.cancel_called else CallEndedError
+    if not isinstance(exc, BaseExceptionGroup):
+        return isinstance(exc, stops)
+    stopped, rest = cast("BaseExceptionGroup[BaseException]", exc).split(stops)
+    if stopped is not None and rest is not None:
         raise rest
-    return cancelled is not None
+    return stopped is not None
 
 
 def _in_era(error: ProtocolError, *, modern: bool) -> ProtocolError:

@@ -61,13 +61,13 @@ async def invoke(
             signature.call, arguments, context, limiter=limiter, abandon_on_cancel=True
         )
     except BaseException as exc:
-        if isinstance(exc, Exception) or passes(exc):
+        if passes(exc):
             raise
         raise RuntimeError(f"The handler raised {type(only(exc)).__name__}") from exc
 
 
 def passes(exc: BaseException) -> bool:
-    """Whether what a handler raised, which is no `Exception`, goes on as it is; anything else would stop the server."""
+    """Whether what a handler raised goes on as it is; anything else would stop the server."""
     group = cast("BaseExceptionGroup[BaseException] | None", exc if isinstance(exc, BaseExceptionGroup) else None)
     return isinstance(exc, _PASSES) if group is None else group.split(_PASSES)[1] is None
 

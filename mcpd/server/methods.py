@@ -81,7 +81,7 @@ async def call_tool(offer: Offer, call: Call, context: Context) -> Any:
         arguments = requests.NO_ARGUMENTS
     if (tool.task is not None or params.task) and offer.tasks is not None and as_task(offer, call, tool, params):
         return await offer.tasks.start(call, params, later=tool.task_later)
-    if call.revision.modern and (call.background is None or tool.task_later):
+    if call.background is None or tool.task_later:
         _may_ask(offer, call, params)
     meter = offer.meter
     if meter is None:

@@ -77,7 +77,7 @@ class ToolEntry:
         self.scopes = scopes_needed(scopes)
         self._timeout = checked_timeout(timeout)
         self._at_once = timeout is None and iscoroutinefunction(function)
-        """`invoke` would do nothing but wait for it."""
+        """There is neither a thread nor a time to watch over: `invoke` would only wait for it."""
         self._tool = Tool(
             name=self.name,
             title=title,

@@ -149,16 +149,17 @@ class Sessions:
           StoreError: the store cannot be reached.
         """
         if self.at_hand is not None:
-            return self.load_nowait(self.at_hand, session_id, principal, trio.current_time())
+            return self.load_nowait(session_id, principal, trio.current_time())
         if _ID.fullmatch(session_id) is None:
             return None
         # Live before it is loaded: a DELETE that comes between finds it, and nothing of the session is left behind.
         live = self._live.of(_key(session_id, principal))
         return self._opened(live, session_id, await self.records.load(live.key, ttl=self.idle))
 
-    def load_nowait(self, records: AtHand, session_id: str, principal: object, now: float) -> Session | None:
-        """The same, at once. Args: *records*: `at_hand`; *now*: Trio's current time."""
-        if _ID.fullmatch(session_id) is None:
+    def load_nowait(self, session_id: str, principal: object, now: float) -> Session | None:
+        """The same, at once, where records are `at_hand`. *now* is Trio's current time."""
+        records = self.at_hand
+        if records is None or _ID.fullmatch(session_id) is None:
             return None
         key = session_id if principal is None else _key(session_id, principal)
         data = records.load_nowait(key, ttl=self.idle, now=now)

@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from mcpd import Context, Server
+from mcpd.fronts.sockets import give_up_after
 from tests.harness import Connection, Http, process, rpc, serving
 from tests.harness.ends import SocketEnd
 from tests.stores.redis_server import until
@@ -125,3 +126,11 @@ async def test_a_served_process_lets_go_of_a_client_that_reads_nothing(front: st
             assert "has read nothing" not in served.stderr
         assert (await session.post("ping")).status == 404
         connection.cut()
+
+
+@pytest.mark.parametrize("seconds", [1e-9, 1e9, float("inf")])
+def test_any_time_will_do(seconds: float) -> None:
+    # The kernel counts milliseconds, in 31 bits.
+    with socket.socket() as sock:
+        give_up_after(sock, seconds)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) > 0

@@ -286,6 +286,34 @@ async def test_a_question_under_a_shield_ends_the_call_as_well(autojump_clock):
         assert list(asked(await peer.call("shielded"))) == ["who"]
 
 
+async def test_a_failure_beside_a_question_under_a_shield_is_an_answer(autojump_clock, caplog):
+    # What ends the question is no Exception, and would end the server.
+    server = Server("s")
+
+    @server.tool
+    async def careless(ctx: Context) -> str:
+        async def ask() -> None:
+            with trio.CancelScope(shield=True):
+                await ctx.elicit("Who?", Name, key="who")
+
+        async def fail() -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise ValueError("the clean-up failed")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            nursery.start_soon(fail)
+        return "never"
+
+    async with talking(server, capabilities=ALL) as peer:
+        for _ in range(2):
+            answer = await peer.ask("tools/call", {"name": "careless", "arguments": {}})
+            assert answer["error"] == {"code": -32603, "message": "Internal error"}
+    assert "the clean-up failed" in caplog.text
+
+
 async def test_a_question_the_handler_stops_waiting_for_is_not_sent():
     server = Server("s")
 

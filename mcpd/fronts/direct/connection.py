@@ -236,7 +236,7 @@ class Connection:
         return b"".join(pieces)
 
     def send_nowait(self, data: bytes) -> int:
-        """Send what can be sent without waiting, and say how many bytes need no further thought."""
+        """Send what can be sent without waiting, and say how many bytes are sent, or have nobody to go to."""
         if self.broken:
             return len(data)
         try:

@@ -15,6 +15,7 @@ from mcpd.fronts.direct.connection import FAREWELL, Connection, Service
 from mcpd.fronts.direct.deadlines import enforce
 from mcpd.fronts.direct.transport import SocketTransport, StreamTransport, WatchedTransport
 from mcpd.fronts.direct.watcher import Watcher
+from mcpd.fronts.sockets import give_up_after
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -145,11 +146,7 @@ class DirectFront:
     def _transport(self, client: socket.socket, tls: ssl.SSLContext | None, watching: Watcher | None) -> Transport:
         if client.family != socket.AF_UNIX:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if hasattr(socket, "TCP_USER_TIMEOUT"):
-                # What vanishes without a FIN would count as there until the kernel gives up, a quarter of an hour
-                # later.
-                timeout = round(self._settings.write_timeout * 1000)
-                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout)
+            give_up_after(client, self._settings.write_timeout)
         if tls is None and watching is not None:
             return SocketTransport(client)
         stream: trio.abc.Stream = trio.SocketStream(trio.socket.from_stdlib_socket(client))

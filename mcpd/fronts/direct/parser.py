@@ -130,7 +130,7 @@ class RequestParser:
         """
         data, start = self._data, self._position
         known = self._known
-        if known is not None and data.startswith(known.before, start):
+        if known is not None:
             if not data.startswith(known.head, start):
                 known = self._of_other_length(known, data, start)
             if known is not None:
@@ -267,19 +267,22 @@ class RequestParser:
         match = _LENGTH.search(head)
         if match is None or not request.length:
             return
-        self._known = _Known(head, head[: match.start(1)], head[match.end(1) :], request)
+        self._known = _Known(head, match.start(1), match.end(1), request)
 
     def _of_other_length(self, known: _Known, data: bytes, start: int) -> _Known | None:
         """The head there, if nothing but its length is another than that of the head known, which it then replaces."""
-        at = start + len(known.before)
+        before = known.head[: known.digits]
+        if not data.startswith(before, start):
+            return None
+        at = start + known.digits
         end = data.find(b"\r\n", at, at + 20)
-        length = data[at:end]
-        if end < 0 or not length.isdigit() or not int(length) or not data.startswith(known.after, end):
+        length, after = data[at:end], known.head[known.behind :]
+        if end < 0 or not length.isdigit() or not int(length) or not data.startswith(after, end):
             return None
         last = known.request
         request = Request(last.method, last.path, last.headers.replaced(b"content-length", length))
         request.length = int(length)
-        self._known = _Known(known.before + length + known.after, known.before, known.after, request)
+        self._known = _Known(before + length + after, known.digits, known.digits + len(length), request)
         return self._known
 
     def _interpret(self, request: Request, fields: dict[bytes, bytes], pairs: list[tuple[bytes, bytes]] | None) -> None:
@@ -311,10 +314,10 @@ class _Known(NamedTuple):
     """A head that the next one is likely to equal, but for its length."""
 
     head: bytes
-    before: bytes
-    """What stands before the digits of its length."""
-    after: bytes
-    """What stands behind them, to the end of the head."""
+    digits: int
+    """Where the digits of its length begin in it."""
+    behind: int
+    """Where they end."""
     request: Request
     """What it says."""
 
