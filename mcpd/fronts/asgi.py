@@ -27,8 +27,10 @@ Send: TypeAlias = "Callable[[Message], Awaitable[None]]"
 logger: Final = logging.getLogger("mcpd.http")
 _LONGEST_REST: Final = 1024 * 1024
 """Bytes of a refused body that are read away, so that its client reads the answer and the connection can go on."""
-_LINGER: Final = 0.5
+_REST_WITHIN: Final = 0.5
 """Seconds that they may take; the answer waits for that."""
+_LINGER: Final = 5.0
+"""Seconds in which a client may read its answer while it still sends."""
 _AMBIGUOUS: Final = "Content-Length and Transfer-Encoding exclude each other"
 
 
@@ -190,11 +192,19 @@ class AsgiExchange:
         self._started = self._complete = True
         self._callback = None
         fields = [*headers, (b"content-length", b"%d" % len(body))] if status != 204 else list(headers)
-        if not self._read and (b"connection", b"close") not in fields and not await self._discard_body():
+        unread = not self._read and (b"connection", b"close") not in fields and not await self._discard_body()
+        if unread:
             # A client that is not told so loses the request that it sends next (RFC 9112, section 9.6).
             fields.append((b"connection", b"close"))
         await self._send({"type": "http.response.start", "status": status, "headers": fields})
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        await self._send({"type": "http.response.body", "body": body, "more_body": unread})
+        if unread:
+            # To close while the client sends would reset the connection, and the reset may overtake the response. So it
+            # ends when the client, which has the whole response, has understood.
+            with trio.move_on_after(_LINGER):
+                while (await self._receive())["type"] != "http.disconnect":
+                    pass
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _discard_body(self) -> bool:
         """Read a body that nobody wants to its end, if it is not long; False when the connection cannot go on."""
@@ -205,7 +215,7 @@ class AsgiExchange:
         left = _LONGEST_REST
         is_short = length is None or (len(length) < 10 and length.isdigit() and int(length) <= left)
         if is_short and headers.get(b"expect") is None:  # who expects to be asked for it does not send it before
-            with trio.move_on_after(_LINGER):
+            with trio.move_on_after(_REST_WITHIN):
                 while left >= 0:
                     message = await self._receive()
                     if message["type"] == "http.disconnect":

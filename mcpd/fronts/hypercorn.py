@@ -115,8 +115,8 @@ class _Connection(TCPServer):
             try:
                 with trio.fail_after(self.write_timeout, shield=True):
                     await self.stream.send_all(event.data)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                await self._lost()
+            except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+                await self._lost()  # or just being closed: to say the end is to send as well
             except trio.TooSlowError:
                 logger.warning("A client has read nothing for %g s: its connection is closed", self.write_timeout)
                 await trio.aclose_forcefully(self.stream)
