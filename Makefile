@@ -109,7 +109,7 @@ wheel: $(wheel)/venv/.stamp $(servers)/.stamp
 	cd $(wheel)/checkout && PATH="$(wheel)/venv/bin:$(servers):$$PATH" python -m pytest -p no:cacheprovider $(parallel) \
 		-m 'not conformance and not clients and not chaos and not load' $(tests_of_wheel)
 
-tests_of_wheel := tests/test_cli.py tests/test_testing.py tests/docs tests/typing tests/auth tests/endpoint tests/stores
+tests_of_wheel := tests/test_cli.py tests/test_testing.py tests/docs tests/typing tests/endpoint
 
 define import_everything
 import importlib, pkgutil, mcpd, mcpd_stores
