@@ -31,8 +31,6 @@ OPTIONS: Final = (
     *("--session-idle", f"{IDLE:g}s", "--initialization-timeout", f"{IDLE:g}s"),
     *("--heartbeat", "2s", "--write-timeout", "4s", "--drain-timeout", "2s"),
 )
-GIVES_BACK: Final = {"MALLOC_MMAP_THRESHOLD_": "16384"}
-"""Has the C library return what a flood took. It would keep most of it otherwise, which hides what is still used."""
 WORKERS: Final = 2
 RESTS_WITHIN: Final = ANSWER_WITHIN + IDLE + 30.0
 """Seconds after the last client: its question is given up, its session expires, leases and events with them."""
@@ -195,7 +193,7 @@ def load(
             options += ["--store", f"redis://{redis.address}/0?event_keep=5", "--workers", str(WORKERS)]
         inside = free_port()
         options += ["--front", front, "--metrics-port", str(inside)]
-        served = stack.enter_context(process("tests.load.app:server", *options, env=GIVES_BACK, code=0))
+        served = stack.enter_context(process("tests.load.app:server", *options, code=0))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         observed = Observed(served, inside, redis)
 
@@ -222,6 +220,7 @@ def load(
             tell("rest", 0.0, observed.vitals())
             observed.rest(RESTS_WITHIN, as_before=as_before)
             report.latencies.append(observed.latency())
+            observed.give_back()
             report.looks.append(observed.rest(RESTS_WITHIN, as_before=as_before))
             return report.looks[-1]
 
