@@ -18,8 +18,6 @@ RECIPE = ROOT / "Containerfile"
 
 @pytest.fixture(scope="module", autouse=True)
 def recipe() -> str:
-    if not (ROOT / "mcpd").exists():
-        pytest.skip("this is no checkout: what the image is made of is not here")
     return re.sub(r"\\\n\s*", "", RECIPE.read_text())
 
 

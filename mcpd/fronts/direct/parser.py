@@ -314,6 +314,7 @@ class _Known(NamedTuple):
     """A head that the next one is likely to equal, but for its length."""
 
     head: bytes
+    """All of it, as it was received."""
     digits: int
     """Where the digits of its length begin in it."""
     behind: int
