@@ -110,6 +110,7 @@ async def main(port: int, heartbeat: float) -> None:
         initialization_timeout=40_000.0,
         session_idle=40_000.0,
         max_sessions=3_000_000,
+        max_streams=30_000,  # all of one client here, and a principal has nine tenths of them
         max_connections=50_000,
     )
 
