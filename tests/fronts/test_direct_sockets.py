@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 import mcpd
 from mcpd import Context, Server
@@ -193,6 +194,43 @@ async def test_a_closed_connection_is_not_waited_for():
             await transport.abort()
             with pytest.raises(LostError):
                 await transport.receive()
+
+
+async def test_receiving_what_is_there_is_a_checkpoint_and_loses_nothing():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        transport = SocketTransport(ours)
+        theirs.send(b"first")
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await transport.receive()
+        assert scope.cancelled_caught
+        with trio.testing.assert_checkpoints():
+            assert await transport.receive() == b"first"
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["looking", "waiting"])
+async def test_a_connection_closed_while_it_receives_is_lost(*, waits: bool):
+    ours, theirs = socket.socketpair()
+    with theirs:
+        ours.setblocking(False)
+        transport = SocketTransport(ours)
+        lost = trio.Event()
+
+        async def receive() -> None:
+            with pytest.raises(LostError):
+                await transport.receive()
+            lost.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(receive)
+            if waits:
+                await trio.testing.wait_all_tasks_blocked()
+            else:
+                await trio.lowlevel.checkpoint()  # it has not looked yet
+            await transport.close()
+            await lost.wait()
 
 
 async def test_a_large_answer_is_sent_whole():

@@ -82,13 +82,14 @@ class SocketTransport:
         if descriptor < 0:
             raise LostError  # Trio would take -1 for a descriptor, and keep whoever waits for it
         try:
+            # A busy server finds the next request there already, once it has been round; then the kernel need not be
+            # asked to tell of it. One that finds nothing had time to spare.
+            await trio.lowlevel.checkpoint()
             while True:
-                # It is rarely there already, so asking first would mostly be in vain.
-                await trio.lowlevel.wait_readable(descriptor)
                 try:
                     return sock.recv(READ_SIZE)
                 except BlockingIOError:
-                    continue
+                    await trio.lowlevel.wait_readable(descriptor)
         except (OSError, ValueError, trio.ClosedResourceError) as exc:
             raise LostError from exc
 
