@@ -172,7 +172,8 @@ def decode_params(kind: type[_P], params: Raw) -> _P:
 
 def may_have_meta(body: bytes) -> bool:
     """Whether a message's params may have a ``_meta``; most legacy ones have none, and this is soon said."""
-    return b"_meta" in body or b"\\u" in body
+    # `in` tries its operand as an integer first, and makes an exception of that each time.
+    return body.find(b"_meta") >= 0 or body.find(b"\\u") >= 0
 
 
 def read_meta(params: Raw) -> Meta:

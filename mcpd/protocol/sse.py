@@ -14,7 +14,7 @@ HEARTBEAT: Final = b":\n\n"
 
 def message(data: bytes, event_id: str | None = None) -> bytes:
     """An event that carries one JSON-RPC message."""
-    if b"\xe2\x80\xa8" in data or b"\xe2\x80\xa9" in data or b"\xc2\x85" in data:
+    if not data.isascii():
         data = (
             data.replace(b"\xe2\x80\xa8", b"\\u2028")
             .replace(b"\xe2\x80\xa9", b"\\u2029")
