@@ -116,6 +116,8 @@ def redis_peer(*options: str) -> Callable[[], list[str]]:
     return prepare
 
 
+FLOOR = Peer("a fixed answer", lambda: [sys.executable, str(PEERS / "floor.py"), "{port}"], eras=("legacy",))
+"""What one call alone takes where nothing is done for it."""
 ONE_CORE = {"GOMAXPROCS": "1"}
 PEERS_BY_NAME: dict[str, Peer] = {
     peer.name: peer

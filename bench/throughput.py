@@ -5,7 +5,7 @@
 Each server has one core, the load generator (wrk) another. In each round every server is measured once, in turn, so
 that what else the machine does strikes all alike. Every request has an id of its own; before a server is measured its
 answers are checked one by one, and a run with a single error counts for nothing. What is reported are medians over the
-rounds, and ratios to mcpd.
+rounds, and ratios to mcpd. A single connection is measured twice: as the machine is, and with its cores kept awake.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import Progress
 
-from _peers import PEERS, PEERS_BY_NAME, MissingError, Peer
+from _peers import FLOOR, PEERS, PEERS_BY_NAME, MissingError, Peer
 from _report import taken
 from _target import BenchError, _free_port
 
@@ -39,6 +39,18 @@ if TYPE_CHECKING:
     Figures = dict[tuple[str, str], list[dict[str, Any]]]
 
 OURS = "mcpd direct"
+ALONE, AWAKE = "legacy c=1", "legacy c=1, cores awake"
+CASES = [(ALONE, "legacy", 1), (AWAKE, "legacy", 1)]
+CASES += [
+    (f"{era} c={count}", era, count) for era, count in (("legacy", 16), ("legacy", 64), ("modern", 1), ("modern", 16))
+]
+# Runs only where nothing else wants to run, so it takes no time from anything, but the core never sleeps.
+STAY_AWAKE = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+while True: pass
+"""
 CLIENT = {"name": "bench", "version": "1"}
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": CLIENT}
 console = Console(stderr=True)
@@ -134,10 +146,21 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
     raise BenchError(f"nothing listens on port {port}")
 
 
+@contextmanager
+def awake() -> Generator[None]:
+    """Keep the cores from sleeping."""
+    spinning = [subprocess.Popen([sys.executable, "-c", STAY_AWAKE, str(core)]) for core in _cores()]
+    try:
+        yield
+    finally:
+        for each in spinning:
+            each.kill()
+            each.wait()
+
+
 def measure(peers: list[Peer], rounds: int, seconds: float, progress: Progress) -> Figures:
     """All figures by peer and measurement, one for each round."""
     found: Figures = defaultdict(list)
-    cases = [("legacy", 1), ("legacy", 16), ("legacy", 64), ("modern", 1), ("modern", 16)]
     with ExitStack() as stack:
         servers: list[Running] = []
         task = progress.add_task("starting", total=len(peers))
@@ -152,15 +175,16 @@ def measure(peers: list[Peer], rounds: int, seconds: float, progress: Progress) 
             else:
                 servers.append(running)
             progress.advance(task)
-        steps = [(era, c) for era, c in cases]
-        task = progress.add_task("measuring", total=rounds * len(servers) * len(steps))
+        task = progress.add_task("measuring", total=rounds * len(servers) * len(CASES))
         for number in range(rounds):
-            for era, connections in steps:
-                for server in servers:
-                    progress.update(task, description=f"round {number + 1}: {server.peer.name}, {era} c={connections}")
-                    if era in server.peer.eras:
-                        found[server.peer.name, f"{era} c={connections}"].append(server.load(era, connections, seconds))
-                    progress.advance(task)
+            for case, era, connections in CASES:
+                with awake() if case == AWAKE else nullcontext():
+                    for server in servers:
+                        progress.update(task, description=f"round {number + 1}: {server.peer.name}, {case}")
+                        if era in server.peer.eras and (connections == 1 or server.peer is not FLOOR):
+                            found[server.peer.name, case].append(server.load(era, connections, seconds))
+                        progress.advance(task)
+    servers = [server for server in servers if server.peer is not FLOOR]
     task = progress.add_task("initialize", total=rounds * len(servers))
     for _ in range(rounds):
         # Sessions stay: each round begins with new servers, or the caps of some would be measured.
@@ -175,38 +199,51 @@ def measure(peers: list[Peer], rounds: int, seconds: float, progress: Progress) 
 
 def report(found: Figures, out: Path, rounds: int) -> str:
     """The tables as Markdown, and the plot."""
-    names = list(dict.fromkeys(name for name, _ in found))
-    cases = list(dict.fromkeys(case for _, case in found))
+    rates = {key: [run["rate"] for run in runs] for key, runs in found.items()}
+    latencies = {key: [run["p50_us"] for run in runs] for key, runs in found.items()}
+    names = [name for name in dict.fromkeys(name for name, _ in found) if name != FLOOR.name]
+    cases = [case for case in dict.fromkeys(case for _, case in found) if case != AWAKE]
     lines = [
         "# How many requests a second",
         "",
         f"{taken()} Medians of {rounds} interleaved rounds, one core for the server.",
         "In brackets: mcpd's rate over the peer's, the median of the rounds' ratios.",
         "",
+        "| server | " + " | ".join(f"{case} req/s" for case in cases) + " |",
+        "|---" * (len(cases) + 1) + "|",
     ]
-    lines += ["| server | " + " | ".join(f"{case} req/s" for case in cases) + " | c=1 p50 us |"]
-    lines += ["|---" * (len(cases) + 2) + "|"]
-    rates: dict[tuple[str, str], float] = {
-        key: statistics.median(run["rate"] for run in runs) for key, runs in found.items()
-    }
     for name in names:
-        cells = []
-        for case in cases:
-            rate, ours = rates.get((name, case)), rates.get((OURS, case))
-            ratios = [
-                mine["rate"] / other["rate"]
-                for mine, other in zip(found.get((OURS, case), []), found.get((name, case), []), strict=False)
-            ]
-            ratio = f" ({statistics.median(ratios):.2f})" if rate and ours and name != OURS and ratios else ""
-            cells.append("-" if rate is None else f"{rate:,.0f}{ratio}")
-        latency = found.get((name, "legacy c=1"))
-        p50 = "-" if not latency else f"{statistics.median(run['p50_us'] for run in latency):,.0f}"
-        lines.append(f"| {name} | " + " | ".join(cells) + f" | {p50} |")
+        cells = [_cell(rates.get((name, case)), rates.get((OURS, case)), rates.get((name, case))) for case in cases]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        "## How long one call takes alone",
+        "",
+        "The median at one connection in microseconds, as the machine is and with its cores kept awake; in brackets",
+        "the peer's over mcpd's. What a fixed answer takes, sent without a look at what came, no server can go below.",
+        "",
+        "| server | as it is | cores awake |",
+        "|---|---|---|",
+    ]
+    for name in [*names, FLOOR.name]:
+        pairs = [(latencies.get((name, case)), latencies.get((OURS, case))) for case in (ALONE, AWAKE)]
+        cells = [_cell(theirs, theirs, ours) for theirs, ours in pairs]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
     _plot(names, rates, out)
     return "\n".join(lines) + "\n"
 
 
-def _plot(names: list[str], rates: dict[tuple[str, str], float], out: Path) -> None:
+def _cell(shown: list[float] | None, over: list[float] | None, under: list[float] | None) -> str:
+    """The median of what is shown, and in brackets that of the ratios of the others if they differ."""
+    if shown is None:
+        return "-"
+    if over is None or under is None or over is under:
+        return f"{statistics.median(shown):,.0f}"
+    ratios = [a / b for a, b in zip(over, under, strict=False)]
+    return f"{statistics.median(shown):,.0f} ({statistics.median(ratios):.2f})"
+
+
+def _plot(names: list[str], rates: dict[tuple[str, str], list[float]], out: Path) -> None:
     import matplotlib as mpl  # noqa: PLC0415 - a second of start-up that a wrong argument need not wait for
 
     mpl.use("Agg")
@@ -216,7 +253,7 @@ def _plot(names: list[str], rates: dict[tuple[str, str], float], out: Path) -> N
     case = "legacy c=16"
     shown = [name for name in names if (name, case) in rates][::-1]
     colors = ["#c33" if "mcpd" in name else "#567" for name in shown]
-    bars = axes.barh(shown, [rates[name, case] for name in shown], color=colors)
+    bars = axes.barh(shown, [statistics.median(rates[name, case]) for name in shown], color=colors)
     axes.bar_label(bars, fmt="{:,.0f}", padding=3)
     axes.set_xlabel("tools/call a second, one core, 16 connections")
     axes.spines[["top", "right"]].set_visible(False)
@@ -237,6 +274,7 @@ def main() -> None:
     if len(os.sched_getaffinity(0)) < 2:
         sys.exit("two cores are needed: one for the server, one for the load")
     peers = [peer for name, peer in PEERS_BY_NAME.items() if not options.only or name in options.only]
+    peers.append(FLOOR)
     options.out.mkdir(parents=True, exist_ok=True)
     with Progress(console=console) as progress:
         found = measure(peers, options.rounds, options.seconds, progress)
