@@ -184,23 +184,38 @@ async def test_cuts_off_who_does_not_read():
                 pass
 
 
-async def test_a_closed_connection_is_not_waited_for():
+async def in_vain(transport: SocketTransport, times: int = 1) -> None:
+    """Have it look for bytes that do not come, so that it waits without a look the next time."""
+    for _ in range(times):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(transport.receive)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("looks", [True, False], ids=["looks", "waits"])
+async def test_a_closed_connection_is_not_waited_for(*, looks: bool):
     # Trio takes -1 for a descriptor like any other: the first to wait would stay for ever, and the second be refused.
     for _ in range(2):
         ours, theirs = socket.socketpair()
         with theirs:
             ours.setblocking(False)
             transport = SocketTransport(ours)
+            if not looks:
+                await in_vain(transport)
             await transport.abort()
-            with pytest.raises(LostError):
+            with trio.fail_after(WITHIN), pytest.raises(LostError):
                 await transport.receive()
 
 
-async def test_receiving_what_is_there_is_a_checkpoint_and_loses_nothing():
+@pytest.mark.parametrize("looks", [True, False], ids=["looks", "waits"])
+async def test_receiving_what_is_there_is_a_checkpoint_and_loses_nothing(*, looks: bool):
     ours, theirs = socket.socketpair()
-    with ours, theirs:
+    with ours, theirs, trio.fail_after(WITHIN):
         ours.setblocking(False)
         transport = SocketTransport(ours)
+        if not looks:
+            await in_vain(transport, times=4)
         theirs.send(b"first")
         with trio.CancelScope() as scope:
             scope.cancel()
@@ -210,27 +225,72 @@ async def test_receiving_what_is_there_is_a_checkpoint_and_loses_nothing():
             assert await transport.receive() == b"first"
 
 
-@pytest.mark.parametrize("waits", [False, True], ids=["looking", "waiting"])
-async def test_a_connection_closed_while_it_receives_is_lost(*, waits: bool):
+async def test_a_connection_closed_while_it_waits_is_lost():
     ours, theirs = socket.socketpair()
-    with theirs:
+    with theirs, trio.fail_after(WITHIN):
         ours.setblocking(False)
         transport = SocketTransport(ours)
-        lost = trio.Event()
 
         async def receive() -> None:
             with pytest.raises(LostError):
                 await transport.receive()
-            lost.set()
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(receive)
-            if waits:
-                await trio.testing.wait_all_tasks_blocked()
-            else:
-                await trio.lowlevel.checkpoint()  # it has not looked yet
+            await trio.testing.wait_all_tasks_blocked()
             await transport.close()
-            await lost.wait()
+
+
+async def test_a_connection_closed_before_it_looks_is_lost(monkeypatch: pytest.MonkeyPatch):
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    transport = SocketTransport(ours)
+    number = ours.fileno()
+    others: list[socket.socket] = [theirs]
+
+    async def others_run() -> None:
+        await transport.close()
+        others.extend(socket.socketpair())  # which of them takes the number must not matter
+
+    monkeypatch.setattr(trio.lowlevel, "checkpoint", others_run)
+    try:
+        with trio.fail_after(WITHIN), pytest.raises(LostError):
+            await transport.receive()
+        assert number in {other.fileno() for other in others}
+    finally:
+        for other in others:
+            other.close()
+
+
+async def test_looks_less_often_the_more_often_that_was_in_vain(monkeypatch: pytest.MonkeyPatch):
+    looks = 0
+    checkpoint = trio.lowlevel.checkpoint
+
+    async def look() -> None:
+        nonlocal looks
+        looks += 1
+        await checkpoint()
+
+    monkeypatch.setattr(trio.lowlevel, "checkpoint", look)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, trio.fail_after(WITHIN):
+        ours.setblocking(False)
+        transport = SocketTransport(ours)
+        counts: list[int] = []
+        for _ in range(30):
+            await in_vain(transport)
+            counts.append(looks)
+        assert [counts.index(number) for number in (1, 2, 3, 4)] == [0, 2, 6, 14]
+        # Then a busy client is looked for each time.
+        before = looks
+        for number in range(20):
+            theirs.send(b"%d" % number)
+            assert await transport.receive() == b"%d" % number
+        assert looks - before == 20
+        # And one that pauses once is looked for again soon.
+        before = looks
+        await in_vain(transport, times=3)
+        assert looks - before == 2
 
 
 async def test_a_large_answer_is_sent_whole():
