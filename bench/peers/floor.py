@@ -1,6 +1,6 @@
 """No server at all: one answer, always the same, to whatever comes. `python floor.py PORT`.
 
-What a call takes here is the kernel's, the hypervisor's and the load generator's; no server can be faster.
+What a call takes here is nearly all the kernel's, the hypervisor's and the load generator's.
 """
 
 from __future__ import annotations
