@@ -51,7 +51,8 @@ parent = os.getppid()
 os.sched_setaffinity(0, {int(sys.argv[1])})
 os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 print("awake", flush=True)
-while os.getppid() == parent: pass
+while os.getppid() == parent:  # asked seldom, for the kernel is not interrupted as readily
+    for _ in range(10_000_000): pass
 """
 CLIENT = {"name": "bench", "version": "1"}
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": CLIENT}
