@@ -158,6 +158,8 @@ def awake() -> Generator[None]:
         if not all(each.stdout is not None and each.stdout.readline() for each in spinning):
             raise BenchError("the cores cannot be kept awake here")
         yield
+        if any(each.poll() is not None for each in spinning):
+            raise BenchError("the cores were not kept awake to the end")
     finally:
         for each in spinning:
             each.kill()
