@@ -117,7 +117,7 @@ class Handles:
 
 
 class OwnHandles:
-    """The handles of one principal: `mcpd.server.context.PrincipalHandles`."""
+    """The handles of one principal: `mcpd.server.handles.PrincipalHandles`."""
 
     __slots__ = ("_handles", "_owner", "_principal")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from contextvars import ContextVar
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast, overload
 from urllib.parse import urlsplit
 
 import msgspec
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from mcpd.protocol.jsonrpc import RequestId
     from mcpd.protocol.types import ClientCapabilities, Implementation
     from mcpd.server.call import Call, SessionState
-    from mcpd.server.principal import Owner, Principal
+    from mcpd.server.handles import HandleSource, PrincipalHandles
+    from mcpd.server.principal import Principal
     from mcpd.server.server import Server
 
 T = TypeVar("T")
@@ -49,57 +50,6 @@ _LEVELS: Final[dict[str, int]] = {str(level): number for level, number in LOGGIN
 _sampled: Final = msgspec.json.Decoder(CreateMessageResult)
 _rooted: Final = msgspec.json.Decoder(ListRootsResult)
 _elicited: Final = msgspec.json.Decoder(ElicitResult[Any])
-
-
-class PrincipalHandles(Protocol):
-    """``ctx.handles``: the handles of the principal who is asking. Nobody else's can be reached through it."""
-
-    async def create(self, value: Any, *, ttl: float = 3600.0) -> str:
-        """Keep *value* and return an unguessable handle for it, to be given to the client.
-
-        Args:
-          value: anything JSON has a form for, up to 256 KiB of it.
-          ttl: seconds the handle lives after its last use.
-
-        Raises:
-          ToolError: there are too many handles, or the process is short of memory.
-          ValueError: *ttl* is out of range, or *value* too large.
-          TypeError: JSON has no form for *value*.
-          StoreError: the store cannot be reached.
-        """
-        ...
-
-    async def get(self, handle: str) -> Any:
-        """The value; the handle lives on from now.
-
-        Raises:
-          ToolError: it is unknown, expired, deleted or somebody else's.
-          StoreError: the store cannot be reached.
-        """
-        ...
-
-    async def update(self, handle: str, change: Callable[[Any], Any]) -> Any:
-        """Replace the value by ``change(value)`` as one step and return the new one.
-
-        *change* may run more than once, when others change it at the same time. Raises as `get` and `create` do.
-        """
-        ...
-
-    async def set(self, handle: str, value: Any) -> None:
-        """Replace the value. Raises as `update` does."""
-        ...
-
-    async def delete(self, handle: str) -> bool:
-        """Remove the handle for good, and say whether it was there."""
-        ...
-
-
-class HandleSource(Protocol):
-    """Where handles are."""
-
-    def of(self, principal: tuple[str, str] | None, owner: Owner, /) -> PrincipalHandles:
-        """Those of one principal; new ones go on the account of *owner*."""
-        ...
 
 
 class Context:

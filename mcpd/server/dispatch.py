@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from mcpd.protocol.revisions import Revision
     from mcpd.server.call import Call
-    from mcpd.server.context import HandleSource
+    from mcpd.server.handles import HandleSource
     from mcpd.server.meter import Meter
     from mcpd.server.server import Server
 
